@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What suites/frontends.py measures: one source for all front ends. With NVCACHE_API it calls the C
-// API; without, libc, and what that goes through is the business of who links and starts it.
+// suites/frontends.py measures this program: one source for all front ends. With NVCACHE_API it
+// calls the C API; without, libc, whose front end is the choice of who links and starts it.
 //
 //   PROGRAM                            does nothing
 //   PROGRAM open FILE PAGES            opens a file for writing, writes so many pages, closes it
@@ -43,9 +43,9 @@ enum {
 };
 
 static const char* folder;
-static uint64_t calls;  // of a round
+static uint64_t calls;  // in a round
 static uint64_t written;
-static uint32_t* pages;  // of the calls of a round
+static uint32_t* pages;  // for the calls of a round
 static char page[kPage];
 
 static void Die(const char* what) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What suites/guest.py runs in its virtual machine. It knows nothing of NVCache.
+// suites/guest.py runs this program in its virtual machine. It knows nothing of NVCache.
 //
 //   nvcache_guest prepare WORKLOAD FOLDER OPERATIONS   makes the files that are there before
 //   nvcache_guest run WORKLOAD FOLDER OPERATIONS       the operations, each durable when it is over
@@ -54,7 +54,8 @@ void Must(bool ok, const std::string& what) {
 // -------------------------------------------------------------------------------------------------
 // Counters.
 
-// Of the only processor, by whomever they are made: NVCache's thread is older than main().
+// Counts the calls of the only processor, whoever makes them: NVCache's thread is older than
+// main().
 int OpenCallCounter() {
   perf_event_attr attributes = {};
   attributes.type = PERF_TYPE_TRACEPOINT;
@@ -119,7 +120,7 @@ class Counters {
 // -------------------------------------------------------------------------------------------------
 // Workloads.
 
-// What operation `n` writes.
+// Operation `n` writes this.
 std::vector<uint64_t> Page(uint64_t n) { return std::vector<uint64_t>(kPage / sizeof(n), n); }
 
 uint64_t Place(uint64_t n) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What one call costs. An ordinary program: what its calls go through is the business of who starts
-// it (bench/suites/micro.py).
+// Measures what one call costs. An ordinary program: who starts it chooses what its calls meet
+// (bench/suites/micro.py).
 //
 //   nvcache_micro FOLDER [--warm=BYTES] SPEC...
 //
@@ -27,8 +27,8 @@
 // anything else: a lap of the log, whose memory is then mapped.
 //
 // Prints a line of JSON for each SPEC. `ns` is the median of batches of calls; `rate` counts all
-// calls of all threads from the first's beginning to the last's end, the median of the rounds. Of
-// each call that is timed, the time is less what timing nothing takes. If NVCACHE_POOL names a
+// calls of all threads from the first's beginning to the last's end, the median of the rounds. The
+// time of each call that is timed is less what timing nothing takes. If NVCACHE_POOL names a
 // pool, `counters` says by how much its counters grew. Ends with status 1 when a file does not have
 // the bytes that were written.
 #include <dlfcn.h>
@@ -175,7 +175,7 @@ class File {
   int fd_;
 };
 
-// What a thread works with.
+// A thread works with this.
 struct Worker {
   Worker(const Spec& spec, const File* its_file, uint64_t index)
       : file(its_file), base(spec.own != 0 ? 0 : index * spec.region()), bytes(spec.size, 'y') {
@@ -192,7 +192,7 @@ struct Worker {
   }
 
   uint64_t Offset(uint64_t call) const { return offsets[call % offsets.size()]; }
-  // Of the newest bytes at a page of the thread's part.
+  // The number of the newest bytes at a page of the thread's part.
   uint64_t& Expected(uint64_t offset) { return expected[(offset - base) / kPage]; }
   void Stamp(uint64_t number) { std::memcpy(bytes.data(), &number, kStamp); }
   bool Stamped(uint64_t number) const { return std::memcmp(bytes.data(), &number, kStamp) == 0; }
@@ -201,10 +201,10 @@ struct Worker {
   uint64_t base;
   std::vector<char> bytes;
   std::vector<uint64_t> offsets;
-  std::vector<uint64_t> expected;  // of pread, dirty, mixed: by page
+  std::vector<uint64_t> expected;  // pread, dirty, mixed: by page
   std::vector<iovec> pieces;
   uint64_t done = 0;                 // calls so far
-  char* ring = nullptr;              // of limit
+  char* ring = nullptr;              // limit's
   uint64_t at = 0;                   // in it
   std::vector<double> batches = {};  // ns for one call
   std::vector<uint64_t> ticks = {};  // for one call
@@ -222,7 +222,7 @@ uint64_t Ticks() {
   return now;
 }
 
-// What a tick is in nanoseconds, and what timing nothing takes, in ticks.
+// The nanoseconds of a tick, and the ticks that timing nothing takes.
 struct Clock {
   Clock() {
     std::vector<uint64_t> costs(10001);
@@ -540,7 +540,7 @@ class Measurement {
   void Verify() {
     std::vector<char> found(spec_.size);
     for (Worker& worker : workers_) {
-      // Of each block, the number that its newest bytes begin with.
+      // The number that each block's newest bytes begin with.
       std::vector<uint64_t> last = worker.expected;
       const bool whole = last.empty();  // else the blocks' other bytes are of several kinds
       if (whole) {

@@ -2,11 +2,14 @@
 //
 // For suites/mirror.py. Times are printed in ns, one a line.
 //
-//   nvcache_mirror_bench write --file F --count N --size S    pwrite and fdatasync, one behind the
-//   other nvcache_mirror_bench trips --port A --port B --port C --count N --size S
-//                    S bytes to each at once; until two have answered with 16
-//   nvcache_mirror_bench echo --listen P --size S             answers each S bytes with 16
-//   nvcache_mirror_bench relay --listen P --port T --delay NS each byte, so much later, both ways
+//   nvcache_mirror_bench write --file F --count N --size S
+//                                     pwrite and fdatasync, one behind the other
+//   nvcache_mirror_bench trips --port A --port B --port C --count N --size S
+//                                     S bytes to each at once; until two have answered with 16
+//   nvcache_mirror_bench echo --listen P --size S
+//                                     answers each S bytes with 16
+//   nvcache_mirror_bench relay --listen P --port T --delay NS
+//                                     each byte, so much later, both ways
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>

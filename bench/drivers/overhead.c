@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What suites/overhead.py and, of children, suites/everyday_tools.py time. Without an argument:
-// nothing, a program that touches no file.
+// suites/overhead.py times this program, and suites/everyday_tools.py its `children`. Without an
+// argument it does nothing: a program that touches no file.
 //
 //   nvcache_overhead calls            calls on descriptors that are never cached: read from
 //                                     /dev/zero, write to /dev/null, lseek and pread on a file that

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What bench/suites/pool.py asks of a pool.
+// bench/suites/pool.py measures a pool by this program.
 //
 //   nvcache_pool open LIBRARY FILE          how long nvcache_open() of LIBRARY, the C API, takes to
 //                                           open FILE for writing, pool and all; and a 4 KiB write

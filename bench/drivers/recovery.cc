@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What suites/recovery.py runs. An ordinary program; to leave entries in a log, it runs under
-// libnvcache.so.
+// suites/recovery.py runs this program. It is an ordinary one; to leave entries in a log, it runs
+// under libnvcache.so.
 //
 //   nvcache_recovery prepare FOLDER KIND BYTES      makes the files that are there before
 //   nvcache_recovery fill FOLDER KIND BYTES         writes BYTES and kills itself

@@ -228,7 +228,7 @@ class Session {
 
   void Fill(const std::string& name, bool in_order, int64_t batch) {
     database_.Run("DROP TABLE IF EXISTS test");
-    // As LevelDB's db_bench has it.
+    // LevelDB's db_bench has it so.
     database_.Run("CREATE TABLE test (key blob, value blob, PRIMARY KEY (key))");
     Write(name, in_order, batch);
   }
@@ -305,7 +305,7 @@ class Session {
     Reported("readseq", times);
   }
 
-  // What applications do: many rows in transactions of different sizes; updates by an index,
+  // Does what applications do: many rows in transactions of different sizes; updates by an index,
   // deletes of ranges, selects with an order.
   void Mix() {
     database_.Run("CREATE TABLE mix (id INTEGER PRIMARY KEY, number INTEGER, text BLOB)");
@@ -399,7 +399,7 @@ class Session {
   nlohmann::json reports_ = nlohmann::json::array();
 };
 
-// By a connection of its own.
+// It looks by a connection of its own.
 nlohmann::json Check(const std::string& path) {
   Database database(path);
   const std::string integrity = database.Run("PRAGMA integrity_check");

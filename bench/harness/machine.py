@@ -39,6 +39,12 @@ def _version(package):
     return _output("dpkg-query", "-W", "-f", "${Version}", package)
 
 
+def _postgres_version():
+    """Of the newest one."""
+    found = [int(folder.name) for folder in pathlib.Path("/usr/lib/postgresql").glob("[0-9]*")]
+    return _version(f"postgresql-{max(found)}") if found else ""
+
+
 def file_system(folder):
     """ext4, xfs, ..., as findmnt says."""
     # One line for each file system that is mounted there; the last one hides the others.
@@ -67,7 +73,7 @@ def facts(bench):
         "SQLite": _output("sqlite3", "--version").split(" ")[0],
         "RocksDB": _version("rocksdb-tools"),
         "git": _version("git"),
-        "PostgreSQL": _version("postgresql-15"),
+        "PostgreSQL": _postgres_version(),
         "Redis": _version("redis-tools"),
         "MariaDB": _version("mariadb-server-core"),
         "libc": platform.libc_ver()[1],

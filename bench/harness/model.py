@@ -241,6 +241,10 @@ class Suite:
         """One sentence for the report, or None: how many goals are met."""
         return None
 
+    def remarks(self, results):  # pylint: disable=unused-argument
+        """Lines with which `bench/run` ends."""
+        return []
+
     def figures(self, results):
         return []
 

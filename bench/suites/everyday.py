@@ -15,6 +15,8 @@ PROGRAMS = (*everyday_tools.PROGRAMS, *everyday_databases.PROGRAMS)
 AGAINST = {"plain": "without NVCache", "unsynced": "without NVCache and without syncs",
            "eatmydata": "libeatmydata"}
 EATMYDATA = "libeatmydata.so"
+# I15: never slower than without NVCache, beyond a few per cent.
+SLOWER = 1.05
 
 
 def _eatmydata_missing():
@@ -109,6 +111,13 @@ class Everyday(model.Suite):
         return (f"NVCache takes from {units.text(least.measured, 'x')} ({least.what}) to "
                 f"{units.text(most.measured, 'x')} ({most.what}) of the time without it; less in {faster} of "
                 f"{len(ratios)} rows.")
+
+    def remarks(self, results):
+        ratios = list(self._ratios(results))
+        if not ratios:
+            return []
+        slower = [f"{goal.what} {units.text(goal.measured, 'x')}" for goal in ratios if goal.measured > SLOWER]
+        return [f"slower than without NVCache (more than {units.text(SLOWER, 'x')}): {', '.join(slower) or 'none'}"]
 
     def figures(self, results):
         figures = []

@@ -80,7 +80,7 @@ class Postgres(Database):
 
     def missing(self, bench):
         if not postgres_folder():
-            return "PostgreSQL is missing: install postgresql-15"
+            return "PostgreSQL is missing: install postgresql"
         return super().missing(bench)
 
     def measure(self, turn, user, sockets):

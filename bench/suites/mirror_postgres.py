@@ -16,7 +16,7 @@ CLIENTS = (1, 8)
 
 def missing(bench):
     if not postgres_folder():
-        return "PostgreSQL is missing: install postgresql-15"
+        return "PostgreSQL is missing: install postgresql"
     try:
         return servers.unreachable(servers.user(*USERS), (bench.folder, bench.pools, bench.build / "libnvcache.so",
                                                           bench.build / "nvcache"))

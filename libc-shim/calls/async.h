@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What is done around a call that starts asynchronous I/O.
+// The brackets around calls that start asynchronous I/O.
 #ifndef NVCACHE_LIBC_SHIM_CALLS_ASYNC_H_
 #define NVCACHE_LIBC_SHIM_CALLS_ASYNC_H_
 
@@ -52,7 +52,7 @@ inline bool BeforeSubmit(long count, struct iocb* const* requests) {
 // close, we cannot see. So a program that makes a ring runs without the cache from then on.
 template <typename RealCall>
 inline auto MakeRing(RealCall real) {
-  TurnOff();
+  TurnOff(vfs::Hindrance::kRing);
   return real();
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What is done around a call that reads a file's attributes, or sets them.
+// The brackets around calls that read a file's attributes, or set them.
 #ifndef NVCACHE_LIBC_SHIM_CALLS_ATTRIBUTES_H_
 #define NVCACHE_LIBC_SHIM_CALLS_ATTRIBUTES_H_
 
@@ -10,6 +10,7 @@
 
 #include "libc-shim/calls/calls.h"
 #include "libc-shim/calls/names.h"
+#include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"
 #include "src/vfs/attribute_call.h"
 
@@ -26,25 +27,25 @@ inline auto GetAttributes(Stat* st, RealCall real) {
   return result;
 }
 
-// The same for the file of a stream.
+// Reads the attributes of the file of a stream.
 template <typename Stat, typename RealCall>
 inline auto GetStreamAttributes(int fd, Stat* st, RealCall real) {
+  const bool refused = !vfs::PublishBytes(fd);
   auto result = real();
-  if (result != 0 || !vfs::PublishBytes(fd)) return result;
-  result = real();
-  if (result == 0) vfs::NewestSizeOf(fd, &st->st_size);
+  if (refused && result == 0) vfs::NewestSizeOf(fd, &st->st_size);
   return result;
 }
 
-// The same by a path from `dirfd`.
+// Reads the attributes by a path from `dirfd`.
 template <typename Stat, typename RealCall>
 inline auto GetAttributesAt(int dirfd, const char* path, int flags, Stat* st, RealCall real) {
   return IsHiddenBeside(dirfd, path, flags) ? decltype(real()){-1} : GetAttributes(st, real);
 }
 
-// The same by a descriptor, which may be one that is not tracked (O_PATH).
+// Reads the attributes by a descriptor, which may be one that is not tracked (O_PATH).
 template <typename Stat, typename RealCall>
 inline auto GetAttributesOf(int fd, Stat* st, RealCall real) {
+  if (vfs::IsUntracked(fd)) return GetAttributes(st, real);
   if (IsHidden(fd)) return decltype(real()){-1};
   return vfs::Tracks(fd) ? GetStreamAttributes(fd, st, real) : GetAttributes(st, real);
 }
@@ -92,7 +93,7 @@ inline auto SetByDescriptor(int fd, RealCall real) {
   if (IsHidden(fd)) return decltype(real()){-1};
   // Perhaps one with O_PATH; or the descriptors are those of a child of vfork.
   if (!vfs::Tracks(fd) && (vfs::IsActive() || vfs::IsSharing())) {
-    return SetByPath<kSet>(AT_FDCWD, DescriptorPath(fd).text(), true, real);
+    return SetByPath<kSet>(AT_FDCWD, sys::LinkTo(fd).c_str(), true, real);
   }
   vfs::AttributeCall call(fd);
   return SetAround<kSet>(call, real);
@@ -147,7 +148,7 @@ inline auto ReadAttributes(int dirfd, const char* path, int flags, RealCall real
   } else if (vfs::Tracks(dirfd)) {
     vfs::PublishBytes(dirfd);
   } else if (vfs::IsActive()) {
-    vfs::PublishPath(AT_FDCWD, DescriptorPath(dirfd).text(), true);
+    vfs::PublishPath(AT_FDCWD, sys::LinkTo(dirfd).c_str(), true);
   }
   return real();
 }
@@ -164,12 +165,13 @@ inline bool IsOwnedBy(const struct stat& st, uid_t owner, gid_t group) {
   return st.st_uid == owner && st.st_gid == group && (st.st_mode & (S_ISUID | S_ISGID)) == 0;
 }
 
-// As SQLite does each time that it opens its journal as root: no sync is owed for nothing.
+// A call that changes no owner owes no sync. SQLite makes one each time that it opens its journal
+// as root.
 template <typename RealCall>
 inline auto ChangeOwner(int fd, uid_t owner, gid_t group, RealCall real) {
-  struct stat before;
+  sys::BornStat before;
   const bool known =
-      !vfs::IsInternal(fd) && sys::Fstat(fd, &before) == 0 && IsOwnedBy(before, owner, group);
+      !vfs::IsInternal(fd) && sys::Look(fd, &before) == 0 && IsOwnedBy(before, owner, group);
   if (!known) return SetAttributes(fd, nullptr, 0, real);
   const auto result = real();
   if (result == 0) vfs::KeepStanding(fd, before);

@@ -76,7 +76,7 @@ long CloneWith(unsigned long flags, const Call& c, const Call& copy) {
     case CloneKind::kDescriptors:
       return CloneSharingDescriptors(c);
     case CloneKind::kMemory:
-      TurnOff();
+      TurnOff(vfs::Hindrance::kTables);
       break;
     case CloneKind::kThread:
       break;
@@ -156,11 +156,11 @@ constexpr Entry kEntries[] = {
     NVCACHE_ON(SYS_dup3, Dup3(c.Int(0), c.Int(1), c.Int(2), c)),
     NVCACHE_ON(SYS_fcntl, Fcntl(c.Int(0), c.Int(1), c.Long(2), c)),
     NVCACHE_ON(SYS_ioctl, Ioctl(c.Int(0), c.Size(1), c.Long(2), c)),
-    NVCACHE_ON(SYS_flock, UnlessHidden(c.Int(0), c)),
+    NVCACHE_ON(SYS_flock, Flock(c.Int(0), c.Int(1), c)),
     NVCACHE_ON(SYS_fstatfs, UnlessHidden(c.Int(0), c)),
     NVCACHE_ON(SYS_fadvise64, UnlessHidden(c.Int(0), c)),
     NVCACHE_ON(SYS_readahead, UnlessHidden(c.Int(0), c)),
-    // What is no file.
+    // Descriptors that are no files.
     NVCACHE_ON(SYS_socket, WithRoom(c)),
     NVCACHE_ON(SYS_socketpair, WithRoom(c)),
     NVCACHE_ON(SYS_accept, WithRoom(c)),
@@ -184,7 +184,7 @@ constexpr Entry kEntries[] = {
     NVCACHE_ON(SYS_setns, Setns(c)),
     NVCACHE_ON(SYS_unshare, Unshare(c.Int(0), c)),
 
-    // Of an offset's two registers, the second is for machines of 32 bits.
+    // The second of an offset's two registers is for machines of 32 bits.
     NVCACHE_ON(SYS_read, Read(c.Int(0), c.Buffer(1), c.Size(2), c)),
     NVCACHE_ON(SYS_pread64, Pread(c.Int(0), c.Buffer(1), c.Size(2), c.Long(3), c)),
     NVCACHE_ON(SYS_readv, Readv(c.Int(0), c.Iov(1), c.Int(2), c)),
@@ -294,7 +294,7 @@ constexpr Entry kEntries[] = {
     NVCACHE_ON(SYS_rt_sigaction, Sigaction(c)),
 
     NVCACHE_ON(SYS_fork, Fork(c)),
-    NVCACHE_ON(SYS_vfork, Fork(Call{SYS_fork, c.registers, false})),  // as vfork()
+    NVCACHE_ON(SYS_vfork, Fork(Call{SYS_fork, c.registers, false})),  // vfork() does so, too
     NVCACHE_ON(SYS_clone, Clone(c)),
     NVCACHE_ON(SYS_clone3, Clone3(c)),
     NVCACHE_ON(SYS_execve, Replace([&] { return FreeProgram(AT_FDCWD, c.Path(0), 0); }, c)),

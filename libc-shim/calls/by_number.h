@@ -53,7 +53,7 @@ struct Call {
   }
 };
 
-// What is done around a call, and the call itself: the result, or -1 and errno.
+// Makes the call, and does what is done around it. The result, or -1 and errno.
 using Handler = long (*)(const Call&);
 
 constexpr size_t kNumbers = 512;

@@ -38,6 +38,22 @@ inline auto Answer(long answer, RealCall real, Arguments... arguments) {
   return static_cast<Result>(FromAnswer(answer));
 }
 
+// A real call that has something to do before the engine answers in its place.
+template <typename RealCall>
+concept ActsBefore = requires(RealCall real) {
+  real.BeforeAnswer();
+};
+
+// A call on a descriptor. Most descriptors of most programs are none of ours: then a look at a
+// table is all.
+template <typename EngineCall, typename RealCall, typename... Arguments>
+inline auto Offer(EngineCall engine_call, RealCall real, int fd, Arguments... arguments) {
+  if (vfs::IsUntracked(fd)) [[likely]]
+    return real(fd, arguments...);
+  if constexpr (ActsBefore<RealCall>) real.BeforeAnswer();
+  return Answer(engine_call(fd, arguments...), real, fd, arguments...);
+}
+
 template <typename Result>
 inline bool IsFailure(Result result) {
   if constexpr (std::is_pointer_v<Result>) {
@@ -62,8 +78,8 @@ inline Result AwaitMirror(Result result, Await await) {
   }
 }
 
-// Of a sync of what is open there; of a change of it; of one of attributes, by a path if there is
-// one. Of a change of names: names.h.
+// They wait for the mirror after a sync of what is open there, a change of it, or one of
+// attributes, by a path if there is one. names.h has the one for a change of names.
 
 template <typename Result>
 inline Result Synced(int fd, Result result) {
@@ -107,7 +123,7 @@ inline auto UnlessHidden(int fd, RealCall real) {
   return IsHidden(fd) ? decltype(real()){-1} : real();
 }
 
-// The same where an empty path makes `dirfd` the file.
+// The call's file is such a descriptor where an empty path makes `dirfd` the file.
 inline bool IsHiddenBeside(int dirfd, const char* path, int flags) {
   return vfs::IsInternal(dirfd) && (flags & AT_EMPTY_PATH) != 0 && IsEmpty(path) && IsHidden(dirfd);
 }
@@ -159,7 +175,7 @@ inline Descriptor AfterNumbering(Descriptor fd) {
 
 // For the calls after which our picture of the process cannot be kept right. Everything goes to
 // disk, every file to the kernel, and so does every later call.
-inline void TurnOff() { vfs::Retire(); }
+inline void TurnOff(vfs::Hindrance why) { vfs::Retire(why); }
 
 }  // namespace nvcache::calls
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What is done around ioctl.
+// The bracket around ioctl.
 //
 // There is no list of all controls: a driver or a file system has whichever it likes. On a cached
 // file, one that is known is done as it needs; one that only reads (its number says so) is

@@ -10,51 +10,62 @@
 
 namespace nvcache::calls {
 
+// Of a write. A process that comes to follow a mirror meanwhile has had nothing in a log before.
+template <typename EngineCall, typename RealCall, typename... Arguments>
+inline auto OfferChange(int rwf_flags, EngineCall engine_call, RealCall real, int fd,
+                        Arguments... arguments) {
+  if (vfs::IsUntracked(fd) && !vfs::IsMirrored()) [[likely]]
+    return real(fd, arguments...);
+  return Changed(fd, Offer(engine_call, real, fd, arguments...), rwf_flags);
+}
+
 template <typename RealCall>
 inline auto Read(int fd, void* buffer, size_t count, RealCall real) {
-  return Answer(vfs::Read(fd, buffer, count), real, fd, buffer, count);
+  return Offer(vfs::Read, real, fd, buffer, count);
 }
 
 template <typename RealCall>
 inline auto Pread(int fd, void* buffer, size_t count, off_t offset, RealCall real) {
-  return Answer(vfs::Pread(fd, buffer, count, offset), real, fd, buffer, count, offset);
+  return Offer(vfs::Pread, real, fd, buffer, count, offset);
 }
 
 template <typename RealCall>
 inline auto Readv(int fd, const iovec* iov, int iov_count, RealCall real) {
-  return Answer(vfs::Readv(fd, iov, iov_count), real, fd, iov, iov_count);
+  const auto offered = [](auto... arguments) { return vfs::Readv(arguments...); };
+  return Offer(offered, real, fd, iov, iov_count);
 }
 
 template <typename RealCall>
 inline auto Preadv(int fd, const iovec* iov, int iov_count, off_t offset, RealCall real) {
-  return Answer(vfs::Preadv(fd, iov, iov_count, offset, 0), real, fd, iov, iov_count, offset);
+  const auto offered = [](auto... arguments) { return vfs::Preadv(arguments..., 0); };
+  return Offer(offered, real, fd, iov, iov_count, offset);
 }
 
 template <typename RealCall>
 inline auto Write(int fd, const void* buffer, size_t count, RealCall real) {
-  return Changed(fd, Answer(vfs::Write(fd, buffer, count), real, fd, buffer, count));
+  return OfferChange(0, vfs::Write, real, fd, buffer, count);
 }
 
 template <typename RealCall>
 inline auto Pwrite(int fd, const void* buffer, size_t count, off_t offset, RealCall real) {
-  return Changed(fd,
-                 Answer(vfs::Pwrite(fd, buffer, count, offset), real, fd, buffer, count, offset));
+  return OfferChange(0, vfs::Pwrite, real, fd, buffer, count, offset);
 }
 
 template <typename RealCall>
 inline auto Writev(int fd, const iovec* iov, int iov_count, RealCall real) {
-  return Changed(fd, Answer(vfs::Writev(fd, iov, iov_count), real, fd, iov, iov_count));
+  const auto offered = [](auto... arguments) { return vfs::Writev(arguments...); };
+  return OfferChange(0, offered, real, fd, iov, iov_count);
 }
 
 template <typename RealCall>
 inline auto Pwritev(int fd, const iovec* iov, int iov_count, off_t offset, RealCall real) {
-  return Changed(
-      fd, Answer(vfs::Pwritev(fd, iov, iov_count, offset, 0), real, fd, iov, iov_count, offset));
+  const auto offered = [](auto... arguments) { return vfs::Pwritev(arguments..., 0); };
+  return OfferChange(0, offered, real, fd, iov, iov_count, offset);
 }
 
 template <typename RealCall>
 inline auto Lseek(int fd, off_t offset, int whence, RealCall real) {
-  return Answer(vfs::Lseek(fd, offset, whence), real, fd, offset, whence);
+  return Offer(vfs::Lseek, real, fd, offset, whence);
 }
 
 // preadv2 and pwritev2: with the offset -1 they are readv and writev with flags.
@@ -62,17 +73,21 @@ inline auto Lseek(int fd, off_t offset, int whence, RealCall real) {
 template <typename RealCall>
 inline auto Preadv2(int fd, const iovec* iov, int iov_count, off_t offset, int flags,
                     RealCall real) {
-  const long answer = offset == -1 ? vfs::Readv(fd, iov, iov_count, flags)
-                                   : vfs::Preadv(fd, iov, iov_count, offset, flags);
-  return Answer(answer, real, fd, iov, iov_count, offset, flags);
+  const auto offered = [](int file, const iovec* array, int count, off_t at, int rwf_flags) {
+    return at == -1 ? vfs::Readv(file, array, count, rwf_flags)
+                    : vfs::Preadv(file, array, count, at, rwf_flags);
+  };
+  return Offer(offered, real, fd, iov, iov_count, offset, flags);
 }
 
 template <typename RealCall>
 inline auto Pwritev2(int fd, const iovec* iov, int iov_count, off_t offset, int flags,
                      RealCall real) {
-  const long answer = offset == -1 ? vfs::Writev(fd, iov, iov_count, flags)
-                                   : vfs::Pwritev(fd, iov, iov_count, offset, flags);
-  return Changed(fd, Answer(answer, real, fd, iov, iov_count, offset, flags), flags);
+  const auto offered = [](int file, const iovec* array, int count, off_t at, int rwf_flags) {
+    return at == -1 ? vfs::Writev(file, array, count, rwf_flags)
+                    : vfs::Pwritev(file, array, count, at, rwf_flags);
+  };
+  return OfferChange(flags, offered, real, fd, iov, iov_count, offset, flags);
 }
 
 }  // namespace nvcache::calls

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What is done around a call that closes or copies a descriptor, or sets its flags.
+// The brackets around calls that close or copy a descriptor, or set its flags.
 #ifndef NVCACHE_LIBC_SHIM_CALLS_DESCRIPTOR_H_
 #define NVCACHE_LIBC_SHIM_CALLS_DESCRIPTOR_H_
 
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <sched.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include "libc-shim/calls/calls.h"
@@ -16,14 +17,13 @@ namespace nvcache::calls {
 
 template <typename RealCall>
 inline auto Close(int fd, RealCall real) {
-  if (IsHidden(fd)) return decltype(real(fd)){-1};
-  return Answer(vfs::Close(fd), real, fd);
+  return Offer(vfs::Close, real, fd);
 }
 
 template <typename RealCall>
 inline auto CloseRange(unsigned first, unsigned last, int flags, RealCall real) {
   // The calling thread gets a descriptor table of its own; we have one for the process.
-  if ((static_cast<unsigned>(flags) & CLOSE_RANGE_UNSHARE) != 0) TurnOff();
+  if ((static_cast<unsigned>(flags) & CLOSE_RANGE_UNSHARE) != 0) TurnOff(vfs::Hindrance::kTables);
   return Answer(vfs::CloseRange(first, last, flags), real, first, last, flags);
 }
 
@@ -41,6 +41,45 @@ template <typename RealCall>
 inline auto Dup3(int from, int to, int flags, RealCall real) {
   return AfterNumbering(
       WithRoom([&] { return Answer(vfs::Dup3(from, to, flags), real, from, to, flags); }));
+}
+
+// A descriptor lets go of locks as it is told what they become.
+inline void NoteLock(int fd, int command, long argument) {
+  const bool inherited = command == F_OFD_SETLK || command == F_OFD_SETLKW;
+  struct flock lock;
+  if ((!inherited && command != F_SETLK && command != F_SETLKW) ||
+      !Fetch(&lock, reinterpret_cast<void*>(argument))) {
+    return;
+  }
+  vfs::BeforeLock(fd,
+                  lock.l_type == F_UNLCK   ? vfs::LockStep::kRelease
+                  : lock.l_type == F_RDLCK ? vfs::LockStep::kTakeShared
+                                           : vfs::LockStep::kTake,
+                  inherited);
+}
+
+template <typename RealCall>
+inline auto Flock(int fd, int operation, RealCall real) {
+  if (IsHidden(fd)) return decltype(real(fd, operation)){-1};
+  const bool releases = (operation & LOCK_UN) != 0, shares = (operation & LOCK_SH) != 0;
+  vfs::BeforeLock(fd,
+                  releases ? vfs::LockStep::kRelease
+                  : shares ? vfs::LockStep::kTakeShared
+                           : vfs::LockStep::kTake,
+                  true);
+  return real(fd, operation);
+}
+
+template <typename RealCall>
+inline auto Lockf(int fd, int command, off_t length, RealCall real) {
+  if (IsHidden(fd)) return -1;
+  vfs::Publish(fd);
+  if (command != F_TEST) vfs::Fcntl(fd, F_SETLK, 0L);
+  if (command != F_TEST) {
+    const bool releases = command == F_ULOCK;
+    vfs::BeforeLock(fd, releases ? vfs::LockStep::kRelease : vfs::LockStep::kTake, false);
+  }
+  return real(fd, command, length);
 }
 
 // A lock whose place is counted from the offset or from the end: the kernel must know both.
@@ -63,6 +102,7 @@ inline bool IsRelativeLock(int command, long argument) {
 template <typename RealCall>
 inline auto Fcntl(int fd, int command, long argument, RealCall real) {
   if (IsRelativeLock(command, argument)) vfs::Publish(fd);
+  NoteLock(fd, command, argument);
   // The commands that the engine answers take an int; the upper half may be anything.
   const auto answer = [&] {
     return Answer(vfs::Fcntl(fd, command, static_cast<int>(argument)), real, fd, command, argument);
@@ -74,7 +114,7 @@ inline auto Fcntl(int fd, int command, long argument, RealCall real) {
 template <typename RealCall>
 inline auto Unshare(int flags, RealCall real) {
   if ((flags & CLONE_FILES) != 0) {
-    TurnOff();  // as in CloseRange
+    TurnOff(vfs::Hindrance::kTables);  // as in CloseRange
   } else if (flags != 0) {
     vfs::Release();  // some of these want a process of one thread
   }

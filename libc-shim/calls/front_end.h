@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What the brackets in this folder ask of the front end that they are linked into. Each front end
-// (libc-shim/preload, libc-shim/musl) defines these functions once.
+// The brackets in this folder call these functions of the front end that they are linked into. Each
+// front end (libc-shim/preload, libc-shim/musl) defines them once.
 #ifndef NVCACHE_LIBC_SHIM_CALLS_FRONT_END_H_
 #define NVCACHE_LIBC_SHIM_CALLS_FRONT_END_H_
 

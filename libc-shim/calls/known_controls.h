@@ -48,14 +48,14 @@ inline constexpr Lent kLent[] = {
     {LOOP_CONFIGURE, 0, true}, {kAddDescriptor, 12, true}, {kOpenBacking, 0, true},
 };
 
-// What a control does to the file that it is called on.
+// The effect of a control on the file that it is called on.
 enum class Effect {
   kNone,
   kReads,  // its bytes, its size, its blocks
   kSetsAttributes,
   kFreezes,  // its file system
   kThaws,
-  kSyncsAll,  // of its file system
+  kSyncsAll,  // its file system
   kUnknown,
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What is done around a call that gives the kernel a file to use by itself: what a module is loaded
-// from, what it swaps to, mounts, or writes its accounts to.
+// The brackets around calls that give the kernel a file to use by itself: to load a module from, to
+// swap to, to mount, or to write its accounts to.
 #ifndef NVCACHE_LIBC_SHIM_CALLS_LEND_H_
 #define NVCACHE_LIBC_SHIM_CALLS_LEND_H_
 
@@ -59,7 +59,7 @@ inline auto ConfigureMount(unsigned command, const void* value, int auxiliary, R
 template <typename RealCall>
 inline auto WatchFiles(RealCall real) {
   const auto group = real();
-  if (group >= 0) TurnOff();
+  if (group >= 0) TurnOff(vfs::Hindrance::kFanotify);
   return group;
 }
 

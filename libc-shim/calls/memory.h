@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What is done around a call that maps a file, or changes a mapping; and locking all of a program's
-// memory.
+// The brackets around calls that map a file, change a mapping, or lock all of a program's memory.
 #ifndef NVCACHE_LIBC_SHIM_CALLS_MEMORY_H_
 #define NVCACHE_LIBC_SHIM_CALLS_MEMORY_H_
 
@@ -29,23 +28,35 @@ inline Result AsMapping(long answer) {
 inline long AddressOf(const void* mapping) { return sys::Address(mapping); }
 inline long AddressOf(long mapping) { return mapping; }
 
+// A mapping is there that may be executed. New memory of nobody's is all zero.
+template <typename Result>
+inline Result AfterMap(Result result, size_t length, int protection, bool filled) {
+  const long address = AddressOf(result);
+  if ((protection & PROT_EXEC) != 0 && !sys::IsError(address)) {
+    vfs::CodeMapped(reinterpret_cast<const void*>(address), length, filled);
+  }
+  return result;
+}
+
 template <typename RealCall>
 inline auto Map(size_t length, int protection, int flags, int fd, RealCall real) {
   using Result = decltype(real());
-  if ((flags & MAP_ANONYMOUS) != 0) return real();
+  if ((flags & MAP_ANONYMOUS) != 0) return AfterMap(real(), length, protection, false);
   const vfs::MapGuard guard(fd, (flags & MAP_TYPE) != MAP_PRIVATE, protection);
   if (guard.error() < 0) return AsMapping<Result>(guard.error());
   const Result result = real();
   if (const long address = AddressOf(result); !sys::IsError(address)) {
     guard.Mapped(reinterpret_cast<const void*>(address), length);
   }
-  return result;
+  return AfterMap(result, length, protection, true);
 }
 
 template <typename RealCall>
 inline auto Protect(const void* address, size_t length, int protection, RealCall real) {
   const long error = vfs::Protect(address, length, protection);
-  return Answer(error < 0 ? error : vfs::kNotOurs, real);
+  const auto result = Answer(error < 0 ? error : vfs::kNotOurs, real);
+  if ((protection & PROT_EXEC) != 0 && result == 0) vfs::CodeMapped(address, length, true);
+  return result;
 }
 
 template <typename RealCall>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What is done around a call that changes names.
+// The brackets around calls that change names.
 #ifndef NVCACHE_LIBC_SHIM_CALLS_NAMES_H_
 #define NVCACHE_LIBC_SHIM_CALLS_NAMES_H_
 
@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "libc-shim/calls/calls.h"
+#include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"
 #include "src/vfs/name_call.h"
 
@@ -24,20 +25,35 @@ struct Name {
   Fate fate = Fate::kStays;
 };
 
+// Has the guard take each name. 0, or why the first one that cannot be drained cannot. `logged`:
+// NameGuard::Claim.
+template <typename... Names>
+inline long TakeNames([[maybe_unused]] vfs::NameGuard* guard, [[maybe_unused]] bool logged,
+                      Names... names) {
+  long error = 0;
+  static_cast<void>(
+      (((error = guard->Claim(names.dirfd, names.path, names.follow, logged)) == 0) && ...) &&
+      (((error = guard->Add(names.dirfd, names.path, names.follow, names.fate, logged)) == 0) &&
+       ...));
+  return error;
+}
+
 // None of these calls is a cancellation point: the guard is never left behind.
 template <typename RealCall, typename... Names>
 inline auto AroundNames(RealCall real, Names... names) {
   vfs::NameGuard guard;
-  long error = 0;
-  // The first one that cannot be drained decides.
-  static_cast<void>(
-      (((error = guard.Claim(names.dirfd, names.path, names.follow)) == 0) && ...) &&
-      (((error = guard.Add(names.dirfd, names.path, names.follow, names.fate)) == 0) && ...));
+  const long error = TakeNames(&guard, false, names...);
   if (error < 0) return static_cast<decltype(real())>(FromAnswer(error));
   return real();
 }
 
-// The same of a call that the log can have. `prepare` says to a vfs::NameCall what the call does.
+// AroundNames() for a call that the log can have. `prepare` says to a vfs::NameCall what the call
+// does. From the outside in, these stand around it:
+//
+//   Removal     the whole of it: the images of a mirrored pool know that a last name goes
+//   NameCall    one attempt: the folders are found, the record is prepared; past the log next time,
+//               if something has come in between
+//   NameGuard   Make() or the real call: nobody else has the files in a cache, none is written to
 template <typename RealCall, typename Prepare, typename... Names>
 inline auto ChangeNames(RealCall real, Prepare prepare, Names... names) {
   vfs::Removal removal;  // one of the names at most goes
@@ -51,12 +67,7 @@ inline auto ChangeNames(RealCall real, Prepare prepare, Names... names) {
     prepare(call, past);
     long error = call.error();
     vfs::NameGuard guard;
-    static_cast<void>(
-        error == 0 && !call.is_in_vain() &&
-        (((error = guard.Claim(names.dirfd, names.path, names.follow, call.logs())) == 0) && ...) &&
-        (((error = guard.Add(names.dirfd, names.path, names.follow, names.fate, call.logs())) ==
-          0) &&
-         ...));
+    if (error == 0 && !call.is_in_vain()) error = TakeNames(&guard, call.logs(), names...);
     if (error < 0) return static_cast<decltype(real())>(FromAnswer(error));
     const long result = call.Make();
     if (result == vfs::kBeginAnew) continue;
@@ -149,16 +160,6 @@ inline auto MakeOther(int dirfd, const char* path, RealCall real) {
   return Named(MakeOtherHere(dirfd, path, real), Name{dirfd, path});
 }
 
-// A name for an open file, as the kernel has it in /proc.
-class DescriptorPath {
- public:
-  explicit DescriptorPath(int fd);
-  const char* text() const { return text_; }
-
- private:
-  char text_[32];
-};
-
 // The same, if there is nothing by that name: libc opens it where we cannot see.
 template <typename RealCall>
 inline auto MakeIfMissing(const char* path, RealCall real) {
@@ -167,7 +168,7 @@ inline auto MakeIfMissing(const char* path, RealCall real) {
   return missing ? MakeOther(AT_FDCWD, path, real) : real();
 }
 
-// Of a cached file only the existing name counts: the new one must not exist. With AT_EMPTY_PATH
+// Only the existing name of a cached file counts: the new one must not exist. With AT_EMPTY_PATH
 // the existing file is the descriptor itself.
 template <typename RealCall>
 inline auto Link(int dirfd, const char* path, int to_dirfd, const char* to, int flags,
@@ -178,8 +179,8 @@ inline auto Link(int dirfd, const char* path, int to_dirfd, const char* to, int 
   };
   const Name made{to_dirfd, to};
   if ((flags & AT_EMPTY_PATH) != 0 && IsEmpty(path)) {
-    const DescriptorPath open(dirfd);
-    return Named(ChangeNames(real, prepare, Name{AT_FDCWD, open.text(), true}), made);
+    const sys::FdLink open = sys::LinkTo(dirfd);
+    return Named(ChangeNames(real, prepare, Name{AT_FDCWD, open.c_str(), true}), made);
   }
   const bool follow = (flags & AT_SYMLINK_FOLLOW) != 0;
   return Named(ChangeNames(real, prepare, Name{dirfd, path, follow}), made);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What is done around a call that opens a file.
+// The brackets around calls that open a file.
 #ifndef NVCACHE_LIBC_SHIM_CALLS_OPEN_H_
 #define NVCACHE_LIBC_SHIM_CALLS_OPEN_H_
 
@@ -22,30 +22,32 @@ inline auto OpenPrivately(int dirfd, const char* path, int flags, mode_t mode, R
                           UncancelledCall uncancelled, uint64_t resolve = 0, bool plain = true) {
   const auto opened = WithRoom([&] {
     decltype(real()) fd = -1;
-    vfs::OpenGuard guard(dirfd, path, flags, mode, resolve, plain);
-    if (guard.error() < 0) return static_cast<decltype(fd)>(FromAnswer(guard.error()));
-    if (const long answer = guard.Replace(); answer != vfs::kNotOurs) {
-      fd = static_cast<decltype(fd)>(FromAnswer(answer));
-    } else {
-      fd = guard.holds_locks() ? uncancelled() : real();
+    long error = 0;
+    {
+      vfs::OpenGuard guard(dirfd, path, flags, mode, resolve, plain);
+      if (guard.error() < 0) return static_cast<decltype(fd)>(FromAnswer(guard.error()));
+      if (const long answer = guard.Replace(); answer != vfs::kNotOurs) {
+        fd = static_cast<decltype(fd)>(FromAnswer(answer));
+      } else {
+        fd = guard.holds_locks() ? uncancelled() : real();
+      }
+      error = guard.Opened(static_cast<int>(fd));
     }
-    if (const long error = guard.Opened(static_cast<int>(fd)); error < 0) {
-      sys::Close(static_cast<int>(fd));
-      return static_cast<decltype(fd)>(FromAnswer(error));
-    }
-    return fd;
+    if (error >= 0) return fd;
+    vfs::Return(static_cast<int>(fd));  // it takes locks that the guard may have
+    return static_cast<decltype(fd)>(FromAnswer(error));
   });
   const bool changes = (flags & (O_CREAT | O_TRUNC)) != 0;
   const auto await = [=] { return vfs::AwaitMirrorOfOpen(static_cast<int>(opened)); };
   if (!changes || opened < 0 || AwaitMirror(opened, await) >= 0) [[likely]]
     return opened;
   const int error = errno;
-  Close(static_cast<int>(opened), [](int fd) { return sys::Close(fd); });
+  vfs::Return(static_cast<int>(opened));
   errno = error;
   return decltype(opened){-1};
 }
 
-// The same where libc may write to the descriptor by its number.
+// OpenPrivately() where libc may write to the descriptor by its number.
 template <typename RealCall, typename UncancelledCall>
 inline auto Open(int dirfd, const char* path, int flags, mode_t mode, RealCall real,
                  UncancelledCall uncancelled, uint64_t resolve = 0, bool plain = true) {
@@ -61,11 +63,11 @@ inline auto Adopt(RealCall real) {
   if (fd < 0) return fd;
   const long error = vfs::Adopt(static_cast<int>(fd));
   if (error == 0) return fd;
-  sys::Close(static_cast<int>(fd));
+  vfs::Return(static_cast<int>(fd));
   return static_cast<Descriptor>(FromAnswer(error));
 }
 
-// By a file handle: no path to look at, so O_TRUNC could cut a file that is cached.
+// Opens by a file handle. There is no path to look at, so O_TRUNC could cut a file that is cached.
 template <typename RealCall>
 inline auto OpenByHandle(int flags, RealCall real) {
   if ((flags & O_TRUNC) != 0) vfs::Release();

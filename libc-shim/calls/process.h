@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What is done around a call that makes, replaces or ends a process.
+// The brackets around calls that make, replace or end a process.
 #ifndef NVCACHE_LIBC_SHIM_CALLS_PROCESS_H_
 #define NVCACHE_LIBC_SHIM_CALLS_PROCESS_H_
 
@@ -15,6 +15,7 @@
 #include "libc-shim/calls/calls.h"
 #include "libc-shim/calls/names.h"
 #include "libc-shim/calls/signal.h"
+#include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"
 
 namespace nvcache::calls {
@@ -33,7 +34,7 @@ inline auto Fork(RealCall real) {
   return child;
 }
 
-// What a clone() with these flags makes.
+// A clone() makes one of these, by its flags.
 enum class CloneKind {
   kThread,      // shares memory and descriptors: our tables are its tables
   kProcess,     // shares neither: a fork
@@ -56,7 +57,7 @@ inline unsigned long WithoutWaiting(unsigned long flags) {
 // The parent goes on without the cache, and the child without the engine.
 template <typename RealCall>
 inline auto CloneSharingDescriptors(RealCall real) {
-  TurnOff();
+  TurnOff(vfs::Hindrance::kTables);
   const auto child = real();
   if (child == 0) vfs::LeaveInChild();
   return child;
@@ -118,7 +119,7 @@ inline auto Spawn(RealCall real) {
 
 // Somebody has the program open for writing. If it is one of us, for the bytes that are pending, it
 // lets go when asked; and a child of fork that has just begun closes what it has of its parent's.
-// `free` asks. As often as this: others may go on writing it.
+// `free` asks, so often at most: others may go on writing it.
 inline constexpr int kExecAttempts = 50;
 inline constexpr uint64_t kExecPauseNs = 1000 * 1000;
 
@@ -137,7 +138,7 @@ inline auto UntilNotBusy(int busy, Free free, RealCall real) {
 // For execveat, and so for all of them.
 inline bool FreeProgram(int dirfd, const char* path, int flags) {
   if ((flags & AT_EMPTY_PATH) != 0 && IsEmpty(path)) {
-    return vfs::FreeForExec(AT_FDCWD, DescriptorPath(dirfd).text());
+    return vfs::FreeForExec(AT_FDCWD, sys::LinkTo(dirfd).c_str());
   }
   return vfs::FreeForExec(dirfd, path);
 }

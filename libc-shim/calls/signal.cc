@@ -20,15 +20,15 @@ namespace {
 
 using Handler = void (*)(int, siginfo_t*, void*);
 
-// Of the kernel; libc sets it in every action, and shows it in every query.
+// The kernel's flag; libc sets it in every action, and shows it in every query.
 constexpr int kRestorer = 0x04000000;
-// What the kernel must do our way; the program sees its own.
+// The kernel has these flags our way; the program sees its own.
 constexpr int kResetHandler = static_cast<int>(SA_RESETHAND);
 constexpr int kOurFlags = SA_SIGINFO | kResetHandler;
 
-// What the program has asked for. No lock, for a handler may look, and change it, at any time: a
-// program that changes one signal's action in two threads at once gets one of the two, and perhaps
-// the other's flags.
+// The action that the program has asked for. No lock, for a handler may look, and change it, at any
+// time: a program that changes one signal's action in two threads at once gets one of the two, and
+// perhaps the other's flags.
 struct Wish {
   std::atomic<Handler> handler;  // or SIG_DFL, SIG_IGN
   std::atomic<int> flags;
@@ -45,8 +45,8 @@ bool IsFunction(Handler handler) {
   return handler != AsHandler(SIG_DFL) && handler != AsHandler(SIG_IGN);
 }
 
-// What bad memory raises. Ours stays in the kernel for these, whatever the program asks for; for
-// the others, while the program has a handler of its own.
+// Bad memory raises it. Our handler stays in the kernel for these, whatever the program asks for;
+// for the others, while the program has a handler of its own.
 bool IsFault(int signal) { return signal == SIGSEGV || signal == SIGBUS; }
 
 // ---------------------------------------------------------------------------------------------
@@ -62,7 +62,7 @@ void SetDefault(int signal) {
   sys::Call(SYS_rt_sigaction, signal, sys::Address(&action), 0, sizeof(action.mask));
 }
 
-// What the kernel does to a handler with SA_RESETHAND when it calls it: the rest stays.
+// Does what the kernel does to a handler with SA_RESETHAND when it calls it: the rest stays.
 void ResetHandler(int signal, Wish* wish) {
   wish->handler.store(AsHandler(SIG_DFL));
   if (IsFault(signal)) return;
@@ -89,8 +89,8 @@ bool IsRaised(int signal, const siginfo_t* info) {
   }
 }
 
-// What happens without a handler. A fault repeats itself, with the right registers for the core
-// dump; a signal that was sent is sent once more. It comes when our handler returns.
+// Does what happens without a handler. A fault repeats itself, with the right registers for the
+// core dump; a signal that was sent is sent once more. It comes when our handler returns.
 void TakeDefault(int signal, siginfo_t* info) {
   SetDefault(signal);
   if (IsRaised(signal, info)) return;
@@ -157,7 +157,7 @@ void Remember(int signal, Handler handler, int flags) {
   g_wishes[signal].handler.store(handler);
 }
 
-// What the kernel had, as the program shall see it.
+// The action that the kernel had, as the program shall see it.
 struct sigaction Shown(const struct sigaction& kernel, Handler handler, int flags) {
   struct sigaction shown = kernel;
   if (kernel.sa_sigaction != OnSignal) return shown;

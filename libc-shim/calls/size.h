@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What is done around a call that makes data durable, or changes a file's size.
+// The brackets around calls that make data durable, or change a file's size.
 #ifndef NVCACHE_LIBC_SHIM_CALLS_SIZE_H_
 #define NVCACHE_LIBC_SHIM_CALLS_SIZE_H_
 
@@ -24,7 +24,7 @@ inline auto AnswerError(long answer, RealCall real) {
   return Answer(failed ? answer : vfs::kNotOurs, real);
 }
 
-// As the kernel judges them.
+// The kernel would take these arguments.
 inline bool IsRangeToSync(off64_t offset, off64_t count, unsigned flags) {
   constexpr unsigned kFlags =
       SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;

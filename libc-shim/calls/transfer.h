@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What is done around a call with which the kernel itself moves a file's data.
+// The brackets around calls with which the kernel itself moves a file's data.
 #ifndef NVCACHE_LIBC_SHIM_CALLS_TRANSFER_H_
 #define NVCACHE_LIBC_SHIM_CALLS_TRANSFER_H_
 

@@ -90,10 +90,12 @@ void Spawn(int begins) {
 // A disk that refuses the bytes is left to fsync and close to report.
 void HandOver(int fd) { vfs::HandOn(fd); }
 
+void Retire() { vfs::Retire(vfs::Hindrance::kTables); }
+
 void Rights(int begins) { begins != 0 ? vfs::BeforeRights() : vfs::AfterRights(); }
 
 constexpr nvcache_front_end kFrontEnd = {
-    NVCACHE_FRONT_END_VERSION, Offer, Spawn, vfs::Retire, HandOver, Rights, vfs::LeaveInChild};
+    NVCACHE_FRONT_END_VERSION, Offer, Spawn, Retire, HandOver, Rights, vfs::LeaveInChild};
 
 // A program with more rights than its user must not write where the user's environment says.
 bool IsPrivileged() { return getauxval(AT_SECURE) != 0; }

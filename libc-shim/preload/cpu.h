@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What libc knows of the processor.
+// The processor, as libc knows it.
 #ifndef NVCACHE_LIBC_SHIM_PRELOAD_CPU_H_
 #define NVCACHE_LIBC_SHIM_PRELOAD_CPU_H_
 

@@ -26,10 +26,7 @@ namespace {
 
 }  // namespace
 
-NVCACHE_EXPORT int close(int fd) {
-  CancellationPoint();
-  return Close(fd, NVCACHE_REAL(close));
-}
+NVCACHE_EXPORT int close(int fd) { return Close(fd, NVCACHE_CANCELLABLE(close)); }
 NVCACHE_EXPORT_ALIAS(__close, close);
 
 NVCACHE_EXPORT int close_range(unsigned first, unsigned last, int flags) noexcept {
@@ -59,12 +56,13 @@ NVCACHE_EXPORT_ALIAS(__fcntl, fcntl64);
 
 // A lock from the current offset on.
 NVCACHE_EXPORT int lockf64(int fd, int command, off64_t length) {
-  if (IsHidden(fd)) return -1;
-  vfs::Publish(fd);
-  vfs::Fcntl(fd, F_SETLK, 0L);
-  return NVCACHE_REAL(lockf64)(fd, command, length);
+  return Lockf(fd, command, length, NVCACHE_REAL(lockf64));
 }
 NVCACHE_EXPORT_ALIAS(lockf, lockf64);
+
+NVCACHE_EXPORT int flock(int fd, int operation) noexcept {
+  return Flock(fd, operation, NVCACHE_REAL(flock));
+}
 
 NVCACHE_EXPORT int ioctl(int fd, unsigned long request, ...) noexcept {
   NVCACHE_LAST_ARGUMENT(argument, request);

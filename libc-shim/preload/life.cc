@@ -7,20 +7,24 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
+#include <atomic>
+
 #include "libc-shim/calls/signal.h"
 #include "libc-shim/preload/cpu.h"
+#include "libc-shim/preload/last_stream.h"
+#include "libc-shim/preload/objects.h"
 #include "libc-shim/preload/real.h"
 #include "libc-shim/preload/stdio_slots.h"
+#include "libc-shim/preload/wrapper.h"
 #include "src/sys/cpu.h"
 #include "src/sys/thread.h"
 #include "src/vfs/vfs.h"
 
-// What libc's headers hide behind pthread_atfork and at_quick_exit. Like libc's version, they are
+// libc's headers hide these behind pthread_atfork and at_quick_exit. Like libc's version, they are
 // not there in another libc, whose dynamic linker shall load the library all the same.
 extern "C" {
 extern void* __dso_handle __attribute__((visibility("hidden")));
 int __register_atfork(void (*before)(), void (*in_parent)(), void (*in_child)(), void* library);
-int __cxa_at_quick_exit(void (*function)(void*), void* library);
 // The lock of libc's list of streams, which knows its owner.
 void _IO_list_lock();
 void _IO_list_unlock();
@@ -28,7 +32,6 @@ void _IO_list_resetlock();
 extern char __libc_single_threaded;
 }
 #pragma weak __register_atfork
-#pragma weak __cxa_at_quick_exit
 #pragma weak gnu_get_libc_version
 #pragma weak _IO_list_lock
 #pragma weak _IO_list_unlock
@@ -67,9 +70,28 @@ void AfterForkInParent() {
 
 [[gnu::hot]] void AfterForkInChild() {
   vfs::AfterForkInChild();
-  if (t_streams_locked) _IO_list_resetlock();
+  if (!t_streams_locked) return;
   t_streams_locked = false;
+  _IO_list_resetlock();
+  LoseLock();
 }
+
+void BeginStreams() {
+  if (CatchStreams()) {
+    AddLastStream();
+  } else {
+    vfs::SayStreamsPass();
+  }
+}
+
+// quick_exit calls its handlers from the last that was registered to the first, and leaves the
+// streams alone. So ours is there before any other, also one of a library that comes before us.
+void StopLastAtQuickExit() {
+  static std::atomic<bool> registered{false};
+  if (registered.exchange(true)) return;
+  NVCACHE_REAL(__cxa_at_quick_exit)([](void*) { vfs::Stop(); }, &__dso_handle);
+}
+constexpr Host kHost = {sys::StartThread, sys::JoinThread, ForEachObject, CountLoads};
 
 __attribute__((constructor)) void Begin() {
   const int saved_errno = errno;  // the program finds zero
@@ -83,21 +105,28 @@ __attribute__((constructor)) void Begin() {
     return;
   }
   if (uint32_t features; CpuOfLibc(&features)) sys::KnowCpu(features);
-  if (vfs::Start(sys::kOwnThreads, environ)) {
+  FindLoadCount();
+  if (vfs::Start(kHost, environ)) {
     calls::ManageSignals(false);
-    if (vfs::WantsStreams()) CatchStreams();
+    if (vfs::WantsStreams()) BeginStreams();
   }
   // Not by a wrapper of fork: this also reaches the forks inside libc (daemon, forkpty), exactly
   // once each, and runs next to the fork, inside of whatever other libraries have registered: their
   // handlers may still use files.
   __register_atfork(BeforeFork, AfterForkInParent, AfterForkInChild, &__dso_handle);
-  // Last registered, first called: the program's own handlers would come later. Those registered
-  // so early come last.
-  __cxa_at_quick_exit([](void*) { vfs::Stop(); }, &__dso_handle);
+  StopLastAtQuickExit();
   errno = saved_errno;
 }
 
-__attribute__((destructor)) void End() { vfs::Stop(); }
+__attribute__((destructor)) void End() {
+  if (!AwaitLastStream()) vfs::Stop();
+}
 
 }  // namespace
 }  // namespace nvcache::preload
+
+// at_quick_exit, which is in each object.
+NVCACHE_EXPORT int __cxa_at_quick_exit(void (*function)(void*), void* library) {
+  nvcache::preload::StopLastAtQuickExit();
+  return NVCACHE_REAL(__cxa_at_quick_exit)(function, library);
+}

@@ -48,7 +48,7 @@ NVCACHE_EXPORT int unlinkat(int dirfd, const char* path, int flags) noexcept {
 NVCACHE_EXPORT int remove(const char* path) noexcept {
   const bool is_folder = IsFolder(path);
   const int result = Remove(path, is_folder, [=] { return NVCACHE_REAL(remove)(path); });
-  if (result == 0 && is_folder) errno = EISDIR;  // as after libc's own, which tries unlink first
+  if (result == 0 && is_folder) errno = EISDIR;  // libc's own leaves it so: it tries unlink first
   return result;
 }
 

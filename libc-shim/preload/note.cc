@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "src/pool/note.h"
 
-// Of this front end; nothing depends on it yet.
+// This front end's version; nothing depends on it yet.
 constexpr uint32_t kFrontEndVersion = 1;
 
 NVCACHE_NOTE(kFrontEndVersion);

@@ -74,7 +74,7 @@ NVCACHE_EXPORT int clone(int (*function)(void*), void* stack, int flags, void* a
       return CloneSharingDescriptors(
           [&] { return real(RunClone<vfs::LeaveInChild>, flags, &start); });
     case CloneKind::kMemory:
-      TurnOff();
+      TurnOff(vfs::Hindrance::kTables);
       break;
     case CloneKind::kThread:
       break;
@@ -225,7 +225,7 @@ void FillArguments(char** array, const char* first, size_t count, va_list rest) 
 
 // The arguments as an array on the caller's stack, and `rest` behind their NULL: there may be a
 // hundred thousand of them, and this is no place for malloc. A macro, for the stack's sake.
-#pragma GCC diagnostic ignored "-Walloca"  // as libc, which takes as much
+#pragma GCC diagnostic ignored "-Walloca"  // libc takes as much
 #define NVCACHE_ARGUMENT_ARRAY(array, rest, first)                                           \
   va_list rest;                                                                              \
   va_start(rest, first);                                                                     \

@@ -10,7 +10,7 @@
 #include "src/sys/early.h"
 #include "src/sys/text.h"
 
-#pragma weak _r_debug                                               // as in life.cc
+#pragma weak _r_debug                                               // life.cc says why
 extern ElfW(Dyn) _DYNAMIC[] __attribute__((visibility("hidden")));  // our own
 
 namespace nvcache::preload {
@@ -19,7 +19,7 @@ NVCACHE_EARLY constinit RealTable g_real = {};
 
 namespace {
 
-// What the dynamic section of a loaded object says of the names that it defines.
+// The dynamic section of a loaded object says this of the names that it defines.
 struct Names {
   const uint32_t* hash = nullptr;  // a DT_GNU_HASH
   const ElfW(Sym) * symbols = nullptr;
@@ -57,7 +57,7 @@ Names NamesOf(const link_map& object) {
   return names;
 }
 
-// Of a name's versions, the default one is not hidden.
+// The default one of a name's versions is not hidden.
 bool IsDefault(const Names& names, uint32_t index) {
   constexpr ElfW(Half) kHidden = 0x8000;
   return names.versions == nullptr || (names.versions[index] & kHidden) == 0;
@@ -100,8 +100,10 @@ void* FindUpToLibc(const char* name) {
     const Names names = NamesOf(*object);
     if (names.hash == nullptr || names.symbols == nullptr || names.text == nullptr) break;
     if (const ElfW(Sym)* symbol = Find(names, name, hash); symbol != nullptr) {
-      const bool function = ELF64_ST_TYPE(symbol->st_info) == STT_FUNC;
-      return function ? reinterpret_cast<void*>(object->l_addr + symbol->st_value) : nullptr;
+      // Not what stands for one of several functions.
+      const auto type = ELF64_ST_TYPE(symbol->st_info);
+      const bool plain = type == STT_FUNC || type == STT_OBJECT;
+      return plain ? reinterpret_cast<void*>(object->l_addr + symbol->st_value) : nullptr;
     }
     if (std::strcmp(names.text + names.soname, "libc.so.6") == 0) break;
   }

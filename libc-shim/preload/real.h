@@ -28,6 +28,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/fanotify.h>
+#include <sys/file.h>
 #include <sys/fsuid.h>
 #include <sys/inotify.h>
 #include <sys/ioctl.h>
@@ -77,13 +78,19 @@ void FindForChildren();
 // The next definition of `name` after ours, or nullptr.
 void* FindNext(const char* name);
 
+// Out of line, so that a call that has been made before saves no registers for it.
+template <typename Function>
+[[gnu::noinline, gnu::cold]] Function* Find(Function** slot, const char* name) {
+  auto* function = reinterpret_cast<Function*>(FindNext(name));
+  __atomic_store_n(slot, function, __ATOMIC_RELAXED);
+  return function;
+}
+
 template <typename Function>
 inline Function* Real(Function** slot, const char* name) {
   Function* function = __atomic_load_n(slot, __ATOMIC_RELAXED);
-  if (function == nullptr) [[unlikely]] {
-    function = reinterpret_cast<Function*>(FindNext(name));
-    __atomic_store_n(slot, function, __ATOMIC_RELAXED);
-  }
+  if (function == nullptr) [[unlikely]]
+    return Find(slot, name);
   return function;
 }
 

@@ -2,10 +2,8 @@
 #include "libc-shim/preload/stdio_slots.h"
 
 #include <dlfcn.h>
-#include <gnu/libc-version.h>
 #include <link.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -15,10 +13,10 @@
 #include "libc-shim/calls/attributes.h"
 #include "libc-shim/calls/data.h"
 #include "libc-shim/calls/descriptor.h"
+#include "libc-shim/preload/last_stream.h"
+#include "libc-shim/preload/libc_stream.h"
 #include "libc-shim/preload/wrapper.h"
 #include "src/sys/early.h"
-
-#pragma weak gnu_get_libc_version  // as in life.cc
 
 namespace nvcache::preload {
 
@@ -36,17 +34,17 @@ struct Originals {
 };
 
 NVCACHE_EARLY constinit Originals g_original = {};
-NVCACHE_EARLY constinit bool g_caught = false;
+NVCACHE_EARLY constinit const void* g_file_table = nullptr;
 
-// A stream that was opened with `c` is no cancellation point (libc's _IO_FLAGS2_NOTCANCEL).
+// A stream that was opened with `c` is no cancellation point.
 void StreamCancellationPoint(const FILE* stream) {
-  constexpr int kNotCancelled = 2;
   if ((stream->_flags2 & kNotCancelled) == 0) CancellationPoint();
 }
 
 // ---------------------------------------------------------------------------------------------
-// What stands in libc's tables instead. Called with the lock of the stream, so but for closing,
-// when libc does not know the stream any more, nothing here waits for a fork (vfs.h).
+// These functions stand in libc's tables instead. libc calls them with the lock of the stream: so
+// nothing here waits for a fork (vfs.h), but for closing, when libc does not know the stream any
+// more.
 
 ssize_t ReadStream(FILE* stream, void* buffer, ssize_t count) {
   StreamCancellationPoint(stream);
@@ -79,6 +77,10 @@ ssize_t WriteStream(FILE* stream, const void* data, ssize_t count) {
 }
 
 off64_t SeekStream(FILE* stream, off64_t offset, int whence) {
+  if (IsLastStream(stream)) {
+    vfs::Stop();
+    return -1;
+  }
   const auto real = [=](int, off_t, int) { return g_original.seek(stream, offset, whence); };
   return Lseek(stream->_fileno, offset, whence, real);
 }
@@ -174,35 +176,82 @@ uintptr_t Replacement(uintptr_t word) {
   return 0;
 }
 
-// Tables for streams of files and pipes, of bytes and wide characters, mapped and not: seven. The
-// mapped ones and the pipes close in their own way.
-constexpr size_t kSlots = 7 * 5 - 3;
+// A stream that is mapped, or a pipe, closes in its own way.
+bool IsTable(const uintptr_t* words) {
+  if (words[0] != 0 || words[1] != 0) return false;
+  for (int i = 2; i < kPlaces; ++i) {
+    if (words[i] == 0) return false;
+  }
+  return words[kRead] == AddressOf(g_original.read) &&
+         words[kWrite] == AddressOf(g_original.write) &&
+         words[kSeek] == AddressOf(g_original.seek) && words[kStat] == AddressOf(g_original.stat);
+}
+
+// libc's tables for streams that have a file: of bytes and wide characters, mapped and not, pipes.
+class Tables {
+ public:
+  // False: one of the five addresses lies elsewhere, so there is something that we do not know.
+  bool Find(const Words& words) {
+    for (uintptr_t* word = words.begin; word != words.end; ++word) {
+      if (!IsNear(*word) || Replacement(*word) == 0) continue;
+      const bool inside = word - words.begin >= kRead && words.end - word >= kPlaces - kRead;
+      if (!inside || !IsTable(word - kRead) || count_ == kMost) return false;
+      uintptr_t* const table = word - kRead;
+      tables_[count_++] = table;
+      word = table + kPlaces - 1;
+    }
+    return true;
+  }
+
+  bool Has(const void* table) const {
+    for (size_t i = 0; i < count_; ++i) {
+      if (tables_[i] == table) return true;
+    }
+    return false;
+  }
+
+  void PutOursIn() {
+    for (size_t i = 0; i < count_; ++i) {
+      for (uintptr_t* word = tables_[i] + kRead; word <= tables_[i] + kStat; ++word) {
+        const uintptr_t ours = Replacement(*word);
+        if (ours != 0) __atomic_store_n(word, ours, __ATOMIC_RELAXED);
+      }
+    }
+  }
+
+ private:
+  static constexpr size_t kMost = 16;  // seven, from glibc 2.34 to 2.41
+  uintptr_t* tables_[kMost];
+  size_t count_ = 0;
+};
 
 }  // namespace
 
-void CatchStreams() {
-  if (!FindOriginals()) return;
+bool CatchStreams() {
+  if (!FindOriginals()) return false;
   const Words words = ReadOnlyWordsAround(reinterpret_cast<void*>(g_original.read));
-  uintptr_t* slots[kSlots];
-  size_t count = 0;
-  for (uintptr_t* word = words.begin; word != words.end; ++word) {
-    if (!IsNear(*word) || Replacement(*word) == 0) continue;
-    if (count < kSlots) slots[count] = word;
-    ++count;
+  Tables tables;
+  if (!tables.Find(words)) return false;
+  // These two have names; and a stream has its table where we think.
+  const void* of_bytes = FindNext("_IO_file_jumps");
+  const auto* input = static_cast<const LibcStream*>(FindNext("_IO_2_1_stdin_"));
+  if (!tables.Has(of_bytes) || !tables.Has(FindNext("_IO_wfile_jumps")) || input == nullptr ||
+      input->table != of_bytes) {
+    return false;
   }
-  if (count != kSlots) return;
 
   const auto length = static_cast<size_t>(words.end - words.begin) * sizeof(uintptr_t);
   // Pages that can be written can be read. With PROT_READ, the kernel would make one mapping of
   // these pages and libc's data behind them, and two again: that takes twice as long.
-  if (NVCACHE_REAL(mprotect)(words.begin, length, PROT_WRITE) != 0) return;
-  for (uintptr_t* slot : slots) __atomic_store_n(slot, Replacement(*slot), __ATOMIC_RELAXED);
+  if (NVCACHE_REAL(mprotect)(words.begin, length, PROT_WRITE) != 0) return false;
+  tables.PutOursIn();
   NVCACHE_REAL(mprotect)(words.begin, length, PROT_READ);
-  g_caught = true;
+  g_file_table = of_bytes;
+  return true;
 }
 
-bool StreamsCaught() { return g_caught; }
+bool StreamsCaught() { return g_file_table != nullptr; }
 
-bool DprintfCaught() { return g_caught && strverscmp(gnu_get_libc_version(), "2.37") < 0; }
+const void* FileTable() { return g_file_table; }
 
 }  // namespace nvcache::preload

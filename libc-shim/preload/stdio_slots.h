@@ -8,15 +8,14 @@
 namespace nvcache::preload {
 
 // From then on every read, write, seek, fstat and close of a stream comes to the engine. To be
-// called once, from the constructor. Where libc's tables are not the ones that we know, nothing
-// happens.
-void CatchStreams();
+// called once, from the constructor. False: libc has what we do not know, and nothing happened.
+bool CatchStreams();
 
 // Whether it was done.
 bool StreamsCaught();
 
-// And dprintf, which is made of a stream up to glibc 2.36.
-bool DprintfCaught();
+// The table of a stream of bytes, where streams are caught.
+const void* FileTable();
 
 }  // namespace nvcache::preload
 

@@ -8,8 +8,10 @@
 #include "libc-shim/preload/stream.h"
 
 #include <execinfo.h>
+#include <gnu/libc-version.h>
 #include <stdio.h>
 #include <stdio_ext.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <utmp.h>
 #include <utmpx.h>
@@ -22,6 +24,8 @@
 #include "libc-shim/calls/descriptor.h"
 #include "libc-shim/calls/names.h"
 #include "libc-shim/calls/open.h"
+#include "libc-shim/preload/last_stream.h"
+#include "libc-shim/preload/libc_stream.h"
 #include "libc-shim/preload/stdio_slots.h"
 #include "libc-shim/preload/wrapper.h"
 
@@ -78,11 +82,6 @@ int DescriptorOf(FILE* stream) {
   return fd;
 }
 
-// What is in a FILE and in no header (libc's _IO_FLAGS2_*).
-constexpr int kMapped = 1;
-constexpr int kNotCancelled = 2;
-constexpr int kCloseOnExec = 64;
-
 // A stream that libc may map reads its file, and closes it, in ways of its own.
 bool IsCaught(const FILE* stream) { return StreamsCaught() && (stream->_flags2 & kMapped) == 0; }
 
@@ -93,6 +92,7 @@ FILE* AdoptStream(FILE* stream) {
     TrackOpened(fd, NVCACHE_REAL(fcntl64)(fd, F_GETFL));
     return stream;
   }
+  if (!StreamsCaught()) vfs::SayStreamsPass();  // a child of fork has not
   long error = vfs::Adopt(fd);
   if (error == 0) error = vfs::PassThrough(fd);
   if (error < 0) {
@@ -138,14 +138,14 @@ int ReleaseStream(FILE* stream) {
 
 namespace {
 
-// What the mode of fopen asks for.
+// The mode of fopen asks for this.
 struct Mode {
-  int flags = 0;         // of open
-  int stream_flags = 0;  // of the FILE
+  int flags = 0;         // open()'s
+  int stream_flags = 0;  // the FILE's
   char plain[3] = {};    // all that fdopen has to know
 };
 
-// As libc reads it: a letter, and at most `count` characters behind it, of which others are
+// libc reads it so: a letter, and at most `count` characters behind it, of which others are
 // ignored. `m` is ignored as well: it wants the file mapped to read it faster.
 bool Parse(const char* text, int count, Mode* mode) {
   switch (text[0]) {
@@ -214,17 +214,19 @@ FILE* OpenStream(const char* path, const Mode& mode) {
     errno = error;
     return nullptr;
   }
-  stream->_flags2 |= mode.stream_flags;
+  // A bit-field of 24 bits since glibc 2.41: only what fits is put there, to the compiler as well.
+  stream->_flags2 |= mode.stream_flags & (kNotCancelled | kCloseOnExec);
   return stream;
 }
 
 }  // namespace
 
-// Which of its tables libc takes for a stream that converts, only libc knows.
+// Only libc knows which of its tables it takes for a stream that converts (`,ccs=`), and whether a
+// mode ends with its comma: it does since glibc 2.41 at the latest, and did not in 2.36.
 NVCACHE_EXPORT FILE* fopen64(const char* path, const char* mode) {
   Mode parsed;
   constexpr int kRead = 6;
-  if (StreamsCaught() && vfs::IsActive() && std::strstr(mode, ",ccs=") == nullptr &&
+  if (StreamsCaught() && vfs::IsActive() && std::strchr(mode, ',') == nullptr &&
       Parse(mode, kRead, &parsed)) {
     return OpenStream(path, parsed);
   }
@@ -278,6 +280,12 @@ NVCACHE_EXPORT int fclose(FILE* stream) {
 }
 NVCACHE_EXPORT_ALIAS(_IO_fclose, fclose);
 
+// Closes nothing: takes the buffers away.
+NVCACHE_EXPORT int fcloseall() {
+  const NotTheEnd not_the_end;
+  return NVCACHE_REAL(fcloseall)();
+}
+
 NVCACHE_EXPORT FILE* tmpfile64() {
   return AdoptStream(WithRoom([] { return NVCACHE_REAL(tmpfile64)(); }));
 }
@@ -286,14 +294,61 @@ NVCACHE_EXPORT_ALIAS(tmpfile, tmpfile64);
 // ---------------------------------------------------------------------------------------------
 // Writing to a descriptor inside libc.
 
+#pragma weak gnu_get_libc_version  // life.cc says why
+
+namespace {
+
+// Up to glibc 2.36, dprintf makes a stream for the descriptor; later it writes to that inside
+// itself.
+bool DprintfCaught() { return StreamsCaught() && strverscmp(gnu_get_libc_version(), "2.37") < 0; }
+
+constexpr size_t kPrintBuffer = 2048;  // libc's is as long: what is no longer is one write
+
+// Prints to a stream for the descriptor: print(stream) is as vfprintf.
+template <typename Print>
+int PrintTo(int fd, char* buffer, Print print) {
+  LibcStream stream = {};
+  stream.table = FileTable();
+  FILE& file = stream.file;
+  file._flags = kMagic | kUserBuffer | kUserLock | kNoReads | kPutting;
+  file._IO_buf_base = file._IO_read_base = file._IO_read_ptr = file._IO_read_end = buffer;
+  file._IO_write_base = file._IO_write_ptr = buffer;
+  file._IO_buf_end = file._IO_write_end = buffer + kPrintBuffer;
+  file._fileno = fd;
+  file._mode = kOfBytes;
+  file._offset = kUnknownOffset;
+  const int printed = print(&file);
+  return printed < 0 || fflush(&file) != 0 ? -1 : printed;
+}
+
+// Whether a stream of ours is to take the place of libc's dprintf.
+bool PrintsByStream() { return StreamsCaught() && vfs::IsActive() && !DprintfCaught(); }
+
+bool BeforePrinting(int fd) { return DprintfCaught() || ToKernel(fd); }
+
+}  // namespace
+
+// The buffer is on the caller's stack, which libc would take as much of.
+#pragma GCC diagnostic ignored "-Walloca"
+
 NVCACHE_EXPORT int vdprintf(int fd, const char* format, va_list arguments) {
-  if (!DprintfCaught() && !ToKernel(fd)) return -1;
-  return NVCACHE_REAL(vdprintf)(fd, format, arguments);
+  if (PrintsByStream()) {
+    static decltype(&::vfprintf) real;
+    return PrintTo(fd, static_cast<char*>(__builtin_alloca(kPrintBuffer)), [&](FILE* stream) {
+      return Real(&real, "vfprintf")(stream, format, arguments);
+    });
+  }
+  return BeforePrinting(fd) ? NVCACHE_REAL(vdprintf)(fd, format, arguments) : -1;
 }
 
 NVCACHE_EXPORT int __vdprintf_chk(int fd, int flag, const char* format, va_list arguments) {
-  if (!DprintfCaught() && !ToKernel(fd)) return -1;
-  return NVCACHE_REAL(__vdprintf_chk)(fd, flag, format, arguments);
+  if (PrintsByStream()) {
+    static int (*real)(FILE*, int, const char*, va_list);
+    return PrintTo(fd, static_cast<char*>(__builtin_alloca(kPrintBuffer)), [&](FILE* stream) {
+      return Real(&real, "__vfprintf_chk")(stream, flag, format, arguments);
+    });
+  }
+  return BeforePrinting(fd) ? NVCACHE_REAL(__vdprintf_chk)(fd, flag, format, arguments) : -1;
 }
 
 NVCACHE_EXPORT int dprintf(int fd, const char* format, ...) {

@@ -19,7 +19,7 @@ struct io_uring_params;  // the kernel's
 
 extern "C" {
 
-// What _FORTIFY_SOURCE puts in place of the plain names.
+// _FORTIFY_SOURCE puts these in place of the plain names.
 int __open_2(const char* path, int flags);
 int __open64_2(const char* path, int flags);
 int __openat_2(int dirfd, const char* path, int flags);
@@ -29,7 +29,10 @@ ssize_t __pread64_chk(int fd, void* buffer, size_t count, off64_t offset, size_t
 int __dprintf_chk(int fd, int flag, const char* format, ...);
 int __vdprintf_chk(int fd, int flag, const char* format, va_list arguments);
 
-// What binaries built before glibc 2.33 call for stat and its family.
+// at_quick_exit
+int __cxa_at_quick_exit(void (*function)(void*), void* library);
+
+// Binaries built before glibc 2.33 call these for stat and its family.
 int __xstat(int version, const char* path, struct stat* st);
 int __xstat64(int version, const char* path, struct stat64* st);
 int __lxstat(int version, const char* path, struct stat* st);
@@ -39,7 +42,7 @@ int __fxstat64(int version, int fd, struct stat64* st);
 int __fxstatat(int version, int dirfd, const char* path, struct stat* st, int flags);
 int __fxstatat64(int version, int dirfd, const char* path, struct stat64* st, int flags);
 
-// Of the kernel's headers; libcap declares it.
+// The kernel's headers have its types; libcap declares it.
 int capset(struct __user_cap_header_struct* header, const struct __user_cap_data_struct* data);
 
 // libaio. The first argument is its io_context_t.

@@ -11,7 +11,7 @@
 namespace nvcache::preload {
 namespace {
 
-// What is begun with. `go_on`: a function to go on with in place of vfork; or how deep it is, which
+// vfork begins with this. `go_on`: a function to go on with in its place; or how deep it is, which
 // no function's address is as low as. Two registers, for the child writes over the stack.
 struct Begun {
   uintptr_t go_on;

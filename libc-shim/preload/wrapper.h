@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What the wrappers of libc's names are written in, beside libc-shim/calls.
+// The wrappers of libc's names are written with this, beside libc-shim/calls.
 #ifndef NVCACHE_LIBC_SHIM_PRELOAD_WRAPPER_H_
 #define NVCACHE_LIBC_SHIM_PRELOAD_WRAPPER_H_
 
@@ -26,6 +26,23 @@ namespace nvcache::preload {
 // A data call that the engine answers never enters the kernel, and would never notice that its
 // thread is cancelled. Asked before the engine is, since afterwards the data has been moved.
 inline void CancellationPoint() { pthread_testcancel(); }
+
+// The real call `name`, for calls::Offer: where the engine does not know the descriptor, nothing is
+// asked, for the real call notices. It is looked for when it is made.
+template <typename RealCall>
+struct Cancellable {
+  RealCall real;
+  void BeforeAnswer() const { CancellationPoint(); }
+  template <typename... Arguments>
+  auto operator()(Arguments... arguments) const {
+    return real(arguments...);
+  }
+};
+template <typename RealCall>
+Cancellable(RealCall) -> Cancellable<RealCall>;
+#define NVCACHE_FOUND(name) [](auto... arguments) { return NVCACHE_REAL(name)(arguments...); }
+#define NVCACHE_CANCELLABLE(name) \
+  ::nvcache::preload::Cancellable { NVCACHE_FOUND(name) }
 
 // open, but no cancellation point.
 inline int OpenUncancelled(int dirfd, const char* path, int flags, mode_t mode) {

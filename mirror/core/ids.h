@@ -16,7 +16,7 @@ namespace nvcache::mirror {
 
 using Epoch = uint64_t;     // 0: none was ever taken
 using Position = uint64_t;  // an LSN; an image has every group below it. 0: it has nothing
-using Version = uint64_t;   // of the record
+using Version = uint64_t;   // the record's
 using Time = uint64_t;      // ns of a clock that never goes back
 
 // A lineage (the uuid of a pool) or the incarnation of a server. All zero: none.

@@ -23,7 +23,7 @@ class Lag {
 
   // The pool's next LSN now, and how many segments its logs have taken.
   void Note(Time now, Position next, uint64_t taken);
-  // Of an image at `position`, at the time of the last Note().
+  // The lag of an image at `position`, at the time of the last Note().
   Behind Of(Position position) const;
 
  private:

@@ -26,8 +26,12 @@ void Link::Tick(Time now) {
 
 void Link::Connected(const Claim& claim, Version version, Time now) {
   if (stage_ != Stage::kConnecting) return;
-  stage_ = Stage::kPromising;
   ++counters_.connections;
+  AskPromise(claim, version, now);
+}
+
+void Link::AskPromise(const Claim& claim, Version version, Time now) {
+  stage_ = Stage::kPromising;
   heard_ = now;
   owed_since_ = now;
   wire_->Send(

@@ -45,10 +45,10 @@ class Link {
     virtual void Send(Message message) = 0;
   };
 
-  // What a writer says on each connection.
+  // A writer says this on each connection.
   struct Claim {
     std::string name;
-    Epoch epoch = 0;
+    Epoch epoch = 0;  // 0: it only looks (Type::kPromise)
     Id lineage;
     uint64_t pool_size = 0;
   };
@@ -58,9 +58,9 @@ class Link {
 
   Stage stage() const { return stage_; }
   bool IsFollowing() const { return stage_ == Stage::kFollowing; }
-  // Of the server that promised last; none before that.
+  // The server that promised last; none before that.
   const Id& incarnation() const { return incarnation_; }
-  // Of its image, once kFollowing; else 0.
+  // Its image's position, once kFollowing; else 0.
   Position position() const { return IsFollowing() ? position_ : 0; }
   // kPromised, as it came: of use in kCopying.
   const Message& promised() const { return promised_; }
@@ -69,16 +69,17 @@ class Link {
     uint64_t connections = 0;
     uint64_t copies = 0;   // that became whole
     uint64_t batches = 0;  // that were sent
-    uint64_t bytes = 0;    // of the pool, in these
+    uint64_t bytes = 0;    // the pool's, in these
   };
   const Counters& counters() const { return counters_; }
   // Bytes that were sent and not answered, and since when an answer is owed (0: none is).
   size_t in_flight() const { return in_flight_; }
-  Time owed_since() const { return owed_since_; }
 
   // Connects when it is time to.
   void Tick(Time now);
   void Connected(const Claim& claim, Version version, Time now);
+  // For another epoch, of a server that has answered.
+  void AskPromise(const Claim& claim, Version version, Time now);
   void Closed(Time now);
   // Ends the connection, and waits before the next one. `problem` is told once.
   void Leave(std::string problem, Time now);

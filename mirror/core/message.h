@@ -15,13 +15,15 @@ namespace nvcache::mirror {
 
 enum class Type : uint16_t {
   // To a server.
-  kPromise = 1,  // epoch, version, name; the first on a connection
-  kBegin = 2,    // epoch, lineage, pool_size: an empty copy
-  kAppend = 3,   // epoch, version, number, position, whole, ranges, bytes
-  kMark = 4,     // epoch, version, number, position: the image is of this epoch now
-  kFetch = 5,    // epoch, offset: the first bytes that are not zero from there on
-  kForget = 6,   // epoch: the image is not wanted any more
-  kPing = 7,     // number
+  // epoch, version, name; the first on a connection. With epoch 0 nothing is promised: it is
+  // answered as one is, and changes nothing.
+  kPromise = 1,
+  kBegin = 2,   // epoch, lineage, pool_size: an empty copy
+  kAppend = 3,  // epoch, version, number, position, whole, ranges, bytes
+  kMark = 4,    // epoch, version, number, position: the image is of this epoch now
+  kFetch = 5,   // epoch, offset: the first bytes that are not zero from there on
+  kForget = 6,  // epoch: the image is not wanted any more
+  kPing = 7,    // number
   // From a server.
   kPromised =
       32,        // epoch, version, incarnation; of the image: lineage, pool_size, written, position
@@ -53,7 +55,7 @@ struct Range {
 };
 inline constexpr uint32_t kRangeUnit = 8;
 
-// What one kAppend or kPiece has at most. The largest group that there is fits, with its headers.
+// One kAppend or kPiece has no more. The largest group that there is fits, with its headers.
 inline constexpr size_t kMaxBytes = size_t{4} << 20;
 inline constexpr size_t kMaxRanges = size_t{1} << 16;
 
@@ -63,8 +65,8 @@ struct Message {
   bool whole = false;  // kAppend: with this one, the copy is whole
   Epoch epoch = 0;
   Epoch written = 0;    // in which the image was written
-  Version version = 0;  // of the record: the highest that the sender knows
-  uint64_t number = 0;  // of kAppend and kMark: 1, 2, 3, ... since kPromise
+  Version version = 0;  // the record's: the highest that the sender knows
+  uint64_t number = 0;  // kAppend and kMark: 1, 2, 3, ... since kPromise
   Position position = 0;
   uint64_t pool_size = 0;
   uint64_t offset = 0;

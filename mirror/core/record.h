@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What etcd says of a mirror name (docs/mirror.md: The record). mirror/etcd has its JSON.
+// The record of a mirror name in etcd (docs/mirror.md: The record). mirror/etcd has its JSON.
 #ifndef NVCACHE_MIRROR_CORE_RECORD_H_
 #define NVCACHE_MIRROR_CORE_RECORD_H_
 

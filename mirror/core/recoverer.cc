@@ -2,71 +2,105 @@
 #include "mirror/core/recoverer.h"
 
 #include <algorithm>
+#include <cassert>
 #include <utility>
 
 namespace nvcache::mirror {
+
+namespace {
+
+// In times that a server is tried again.
+constexpr Time kAskAgain = 5;
+
+}  // namespace
 
 Recoverer::Recoverer(Options options, Host* host)
     : options_(std::move(options)), host_(*host), register_(host, options_.link.retry) {}
 
 void Recoverer::Tick(Time now) {
   if (!failure_.empty() || phase_ == Phase::kNothing || phase_ == Phase::kDone) return;
-  if (phase_ >= Phase::kPromising && phase_ <= Phase::kSpreading) {
+  if (phase_ >= Phase::kLooking && phase_ <= Phase::kSpreading) {
     for (Link& link : links_) {
       link.Tick(now);
       link.Pump(claim_, register_.known()->version, now);
     }
   }
   Update(now);
+  AskAgain(now);
   register_.Tick(now);
 }
 
 // ---- The epoch
 
-void Recoverer::Found(bool reached, const std::optional<Record>& record, uint64_t revision, Time) {
-  Heard(register_.Found(reached, record, revision));
+void Recoverer::Found(bool reached, const std::optional<Record>& record, uint64_t revision,
+                      Time now) {
+  Heard(register_.Found(reached, record, revision), now);
 }
 
-void Recoverer::Written(Outcome outcome, uint64_t revision, Time) {
-  Heard(register_.Written(outcome, revision));
+void Recoverer::Written(Outcome outcome, uint64_t revision, Time now) {
+  Heard(register_.Written(outcome, revision), now);
 }
 
-void Recoverer::Heard(Register::News news) {
+void Recoverer::Heard(Register::News news, Time now) {
   if (news == Register::News::kNothing || !failure_.empty()) return;
   const std::optional<Record>& known = register_.known();
-  if (phase_ == Phase::kReading || (phase_ == Phase::kTaking && news != Register::News::kDone)) {
-    return TakeEpoch();
-  }
+  const bool done = news == Register::News::kDone;
+  if (phase_ <= Phase::kTaking && !done) return Look();
   if (!known || known->epoch != (phase_ == Phase::kTaking ? known->epoch : claim_.epoch)) {
     return Fail("another process has taken the mirror name");
   }
-  if (phase_ == Phase::kTaking && known->mode == Mode::kReal) {
-    phase_ = Phase::kNothing;
-  } else if (phase_ == Phase::kTaking) {
-    claim_ = {options_.name, known->epoch, known->lineage, known->pool_size};
-    for (size_t i = 0; i < known->holders.size(); ++i) {
-      links_.emplace_back(options_.link, host_.MakeWire(i, known->holders[i].address));
-    }
-    phase_ = Phase::kPromising;
-  } else if (phase_ == Phase::kClosing && news == Register::News::kDone) {
-    phase_ = Phase::kDone;
+  if (phase_ == Phase::kTaking) return Taken(now);
+  if (phase_ == Phase::kCondemning) {
+    if (news == Register::News::kLost) return Fail("somebody else has changed the record");
+    if (done) Replay();
   }
+  if (phase_ == Phase::kClosing && done) phase_ = Phase::kDone;
+}
+
+// The epoch ends the mirror of a machine that lives. It may be that no server listens to us; and
+// where the images count for nothing, so that no server is asked, that the mirror lives.
+void Recoverer::Look() {
+  const std::optional<Record>& known = register_.known();
+  if (!known) return Fail("etcd has no record of this mirror name");
+  phase_ = known->mode == Mode::kReal && known->free ? Phase::kNothing : Phase::kLooking;
+  if (known->mode != Mode::kReal) MakeLinks(*known);
+}
+
+// They are others if the mirror lives, and was given others meanwhile.
+void Recoverer::MakeLinks(const Record& record) {
+  std::vector<std::string> addresses;
+  for (const Holder& holder : record.holders) addresses.push_back(holder.address);
+  if (addresses == asked_) return;
+  links_.clear();
+  claim_.name = options_.name;
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    links_.emplace_back(options_.link, host_.MakeWire(i, addresses[i]));
+  }
+  asked_ = std::move(addresses);
+}
+
+// Those that are asked may never answer, and not be the record's any more.
+void Recoverer::AskAgain(Time now) {
+  if (phase_ != Phase::kLooking || now < again_) return;
+  again_ = now + kAskAgain * options_.link.retry;
+  register_.Ask();
+  if (register_.known()->mode == Mode::kReal) host_.AskForMirror();
+}
+
+void Recoverer::HeardOfMirror(bool lives) {
+  if (phase_ != Phase::kLooking || register_.known()->mode != Mode::kReal) return;
+  mirror_lives_ = lives;
+  if (!lives) TakeEpoch();
 }
 
 void Recoverer::TakeEpoch() {
-  const std::optional<Record>& known = register_.known();
-  if (!known) return Fail("etcd has no record of this mirror name");
+  const Record& known = *register_.known();
+  assert(known.mode == Mode::kReal ? mirror_lives_ == false : CountAnswers() >= known.Majority());
   phase_ = Phase::kTaking;
-  Record wanted = *known;
+  Record wanted = known;
   wanted.epoch += 1;
   wanted.writer = options_.self;
-  wanted.mode = Mode::kRecovering;
-  if (known->mode == Mode::kReal) {
-    wanted.mode = Mode::kReal;
-    if (known->free) {
-      phase_ = Phase::kNothing;
-      return;
-    }
+  if (known.mode == Mode::kReal) {
     wanted.free = true;
     wanted.lineage = {};
     wanted.pool_size = 0;
@@ -74,12 +108,50 @@ void Recoverer::TakeEpoch() {
   register_.Change(std::move(wanted));
 }
 
+void Recoverer::Taken(Time now) {
+  const Record& record = *register_.known();
+  if (record.mode == Mode::kReal) {
+    phase_ = Phase::kNothing;
+    return;
+  }
+  claim_ = {options_.name, record.epoch, record.lineage, record.pool_size};
+  phase_ = Phase::kPromising;
+  for (Link& link : links_) {
+    if (link.stage() == Link::Stage::kCopying) link.AskPromise(claim_, record.version, now);
+  }
+}
+
+// Until now the mirror of a machine that lives could go on, with a higher epoch. What its pool
+// counts on as being on the disk may be older there from now on.
+void Recoverer::Condemn() {
+  assert(CountFollowing() >= register_.known()->Majority());
+  phase_ = Phase::kCondemning;
+  Record wanted = *register_.known();
+  if (wanted.mode == Mode::kRecovering) return Replay();
+  wanted.mode = Mode::kRecovering;
+  register_.Change(std::move(wanted));
+}
+
+void Recoverer::Replay() {
+  assert(register_.known()->mode == Mode::kRecovering && register_.known()->epoch == claim_.epoch);
+  phase_ = Phase::kReplaying;
+  host_.Replay();
+}
+
 // ---- Servers
 
 bool Recoverer::Counts(size_t holder) const {
   const Link& link = links_[holder];
   const Id& known = register_.known()->holders[holder].incarnation;
-  return link.stage() >= Link::Stage::kCopying && !known.IsNone() && link.incarnation() == known;
+  const bool promised = claim_.epoch == 0 || link.promised().epoch == claim_.epoch;
+  const bool answered = link.stage() >= Link::Stage::kCopying && promised;
+  return answered && !known.IsNone() && link.incarnation() == known;
+}
+
+size_t Recoverer::CountAnswers() const {
+  size_t count = 0;
+  for (size_t i = 0; i < links_.size(); ++i) count += Counts(i) ? 1 : 0;
+  return count;
 }
 
 void Recoverer::Connected(size_t holder, Time now) {
@@ -96,7 +168,11 @@ void Recoverer::Take(size_t holder, const Message& message, Time now) {
   const Link::Stage before = link.stage();
   if (message.type == Type::kRefused && message.why == Refusal::kEpoch) register_.Ask();
   if (!link.Take(message, now)) return Update(now);
-  if (before == Link::Stage::kPromising && link.stage() == Link::Stage::kCopying) {
+  if (before == Link::Stage::kPromising && link.stage() == Link::Stage::kCopying &&
+      phase_ >= Phase::kPromising) {
+    if (message.epoch != claim_.epoch) {  // it was only looked at
+      return link.AskPromise(claim_, register_.known()->version, now);
+    }
     if (message.version > register_.known()->version) {
       return Fail("a server knows of a newer record than etcd has: restore etcd");
     }
@@ -111,12 +187,11 @@ void Recoverer::Take(size_t holder, const Message& message, Time now) {
 
 void Recoverer::Update(Time now) {
   if (!failure_.empty()) return;
+  const bool asks_servers = phase_ == Phase::kLooking && register_.known()->mode != Mode::kReal;
+  if (asks_servers && CountAnswers() >= register_.known()->Majority()) TakeEpoch();
   if (phase_ == Phase::kFetching && !Counts(chosen_)) phase_ = Phase::kPromising;
   if (phase_ == Phase::kPromising) Choose(now);
-  if (phase_ == Phase::kSpreading && CountFollowing() >= register_.known()->Majority()) {
-    phase_ = Phase::kReplaying;
-    host_.Replay();
-  }
+  if (phase_ == Phase::kSpreading && CountFollowing() >= register_.known()->Majority()) Condemn();
 }
 
 void Recoverer::Choose(Time now) {

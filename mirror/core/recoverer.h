@@ -4,14 +4,21 @@
 // recovery). Like Writer, it knows of no sockets, no clock and no thread. It may be killed
 // anywhere, and run again.
 //
-//   kReading ─▶ kTaking ─▶ kPromising ─▶ kFetching ─▶ kSpreading ─▶ kReplaying ─▶ kClosing ─▶ kDone
-//       │                      ▲             │ the server is lost
-//       └─▶ kNothing           └─────────────┘
+//   kReading ─▶ kLooking ─▶ kTaking ─▶ kPromising ─▶ kFetching ─▶ kSpreading
+//       │          ▲           │         ▲               │            │
+//       │          └───────────┘         └───────────────┘            ▼
+//       │     the record has changed     the server is lost      kCondemning
+//       ▼                                                             │
+//   kNothing                       kDone ◀─ kClosing ◀─ kReplaying ◀──┘
 //
 // Invariants
+//   Nothing is changed, in etcd or at a server, before a majority of the holders has answered; or,
+//   where the record says `real`, before etcd has said that its mirror lives no more.
 //   Only holders with the incarnation of the record are counted, and a majority of them has
 //   promised this epoch before an image is chosen (M2, M6). A majority has the chosen image in this
 //   epoch before any of it is replayed.
+//   No file changes before the record says `recovering`. Until then the mirror of a machine that
+//   lives takes its name back by a higher epoch.
 #ifndef NVCACHE_MIRROR_CORE_RECOVERER_H_
 #define NVCACHE_MIRROR_CORE_RECOVERER_H_
 
@@ -30,10 +37,12 @@ class Recoverer {
   enum class Phase {
     kReading,
     kNothing,  // the images count for nothing: there is nothing to do
+    kLooking,  // whether a majority answers, or, of a record that says `real`, its mirror lives
     kTaking,
     kPromising,
     kFetching,
     kSpreading,
+    kCondemning,  // the record becomes `recovering`
     kReplaying,
     kClosing,
     kDone,
@@ -47,11 +56,14 @@ class Recoverer {
 
   class Host : public Register::Keeper {
    public:
+    // In the place of one that is gone, if there was one for `holder`.
     virtual std::unique_ptr<Link::Wire> MakeWire(size_t holder, const std::string& address) = 0;
+    // Whether a mirror of this name lives: HeardOfMirror() follows, later, if etcd knows.
+    virtual void AskForMirror() = 0;
     // A pool of zeros, in the place of one that was there. False: there is no room.
     virtual bool Prepare(const Id& lineage, uint64_t pool_size) = 0;
     virtual void WritePool(const Range& range, const uint8_t* bytes) = 0;
-    // Of the pool that was written: it ends at `position`.
+    // A cursor of the pool that was written: it ends at `position`.
     virtual std::unique_ptr<Cursor> OpenCursor(Position position) = 0;
     // Brings the pool to the files and these to the disk, and calls Replayed() then.
     virtual void Replay() = 0;
@@ -63,6 +75,7 @@ class Recoverer {
   void Tick(Time now);
   void Found(bool reached, const std::optional<Record>& record, uint64_t revision, Time now);
   void Written(Outcome outcome, uint64_t revision, Time now);
+  void HeardOfMirror(bool lives);
   void Connected(size_t holder, Time now);
   void Closed(size_t holder, Time now);
   void Take(size_t holder, const Message& message, Time now);
@@ -73,18 +86,27 @@ class Recoverer {
   const std::string& failure() const { return failure_; }
   const Register& record() const { return register_; }
   const std::vector<Link>& links() const { return links_; }
-  // Whether the holder has promised, and remembers.
+  // Whether the holder has answered, or promised once the epoch is taken, and remembers.
   bool Counts(size_t holder) const;
+  // etcd has said so: it keeps a record that says `real`.
+  bool MirrorLives() const { return mirror_lives_.value_or(false); }
   // Bytes of the pool that were looked at, of Record::pool_size.
   uint64_t fetched() const { return fetched_; }
 
  private:
-  void Heard(Register::News news);
+  void Heard(Register::News news, Time now);
+  void Look();
+  void MakeLinks(const Record& record);
+  void AskAgain(Time now);
   void TakeEpoch();
+  void Taken(Time now);
+  void Condemn();
+  void Replay();
   void Choose(Time now);
   void TakePiece(const Message& message, Time now);
   void Spread(size_t holder, Time now);
   void Update(Time now);
+  size_t CountAnswers() const;
   size_t CountFollowing() const;
   void Fail(std::string why) { failure_ = std::move(why); }
 
@@ -92,10 +114,13 @@ class Recoverer {
   Host& host_;
   Register register_;
   std::vector<Link> links_;
-  Link::Claim claim_;
+  std::vector<std::string> asked_;  // the addresses that were asked
+  Link::Claim claim_;               // its epoch is 0 until it is taken
+  std::optional<bool> mirror_lives_;
+  Time again_ = 0;  // when etcd is asked again in kLooking
   Phase phase_ = Phase::kReading;
   size_t chosen_ = 0;      // the holder whose image is taken
-  Position position_ = 0;  // of that image
+  Position position_ = 0;  // that image's
   uint64_t fetched_ = 0;
   std::string failure_;
 };

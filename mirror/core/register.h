@@ -42,11 +42,10 @@ class Register {
   News Found(bool reached, const std::optional<Record>& record, uint64_t revision);
   News Written(Outcome outcome, uint64_t revision);
 
-  // As it was when it was last seen; it may be older than that by what others did.
+  // The record that was last seen; others may have changed it since.
   const std::optional<Record>& known() const { return known_; }
-  // What may be in its place: a change whose outcome is not known.
+  // The record that may be in its place: a change whose outcome is not known.
   const std::optional<Record>& wanted() const { return wanted_; }
-  bool IsReached() const { return reached_; }
 
  private:
   Keeper& keeper_;
@@ -56,7 +55,7 @@ class Register {
   std::optional<Record> wanted_;
   bool asks_ = true;     // read before anything else
   bool waits_ = false;   // for an answer
-  bool reached_ = true;  // by the last answer
+  bool reached_ = true;  // the last answer says so
   Time again_ = 0;
 };
 

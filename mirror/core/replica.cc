@@ -47,7 +47,7 @@ void Replica::Take(Connection connection, const Message& message) {
 
 // M5: first the others are gone, then the promise is stored, then it is answered.
 void Replica::Promise(Connection connection, const Message& message) {
-  if (message.epoch == 0) return Refuse(connection, Refusal::kMalformed);
+  if (message.epoch == 0) return SayPromised(connection);
   if (message.epoch < store_.promised()) return Refuse(connection, Refusal::kEpoch);
   const Connection before = std::exchange(writer_, connection);
   if (before != 0 && before != connection) host_.Close(before);
@@ -56,6 +56,10 @@ void Replica::Promise(Connection connection, const Message& message) {
   following_ = false;
   if (message.epoch > store_.promised()) store_.SetPromised(message.epoch);
   if (message.version > store_.version()) store_.SetVersion(message.version);
+  SayPromised(connection);
+}
+
+void Replica::SayPromised(Connection connection) {
   const ImageInfo& image = store_.image();
   host_.Send(connection, {.type = Type::kPromised,
                           .epoch = store_.promised(),

@@ -5,8 +5,9 @@
 //
 // Invariants
 //   The promise is in the store before it is answered, and never goes down.
-//   At most one connection writes: the one that was promised last. All others are closed before its
-//   promise is answered.
+//   At most one connection writes: the one that was promised last. The one before is closed before
+//   its promise is answered.
+//   What only looks (a promise of epoch 0) changes nothing, and disturbs nobody.
 //   A copy is dropped with the connection that began it.
 #ifndef NVCACHE_MIRROR_CORE_REPLICA_H_
 #define NVCACHE_MIRROR_CORE_REPLICA_H_
@@ -23,7 +24,7 @@ using Connection = uint64_t;  // a number that is never used twice; 0: none
 
 class Replica {
  public:
-  // What happens to connections is the owner's to do.
+  // The owner looks after the connections.
   class Host {
    public:
     virtual ~Host() = default;
@@ -42,6 +43,7 @@ class Replica {
 
  private:
   void Promise(Connection connection, const Message& message);
+  void SayPromised(Connection connection);
   Refusal Write(const Message& message);
   Refusal Append(const Message& message);
   bool AreInside(const std::vector<Range>& ranges, size_t bytes, uint64_t size) const;
@@ -51,7 +53,7 @@ class Replica {
   Store& store_;
   Host& host_;
   Connection writer_ = 0;
-  uint64_t number_ = 0;     // of the last kAppend or kMark of the writer
+  uint64_t number_ = 0;     // the writer's last kAppend's or kMark's
   bool following_ = false;  // the writer's copy has become the image
 };
 

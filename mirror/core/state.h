@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What a sync of a program has to do on a mirrored pool (docs/mirror.md: A mirror). The mirror
+// A mirror's state says what a program's sync has to do (docs/mirror.md: A mirror). The mirror
 // stores it in the pool's shared state; it alone changes it.
 #ifndef NVCACHE_MIRROR_CORE_STATE_H_
 #define NVCACHE_MIRROR_CORE_STATE_H_
 
 #include <cstdint>
 
+#include "src/pool/shared_state.h"
+
 namespace nvcache::mirror {
 
 enum class State : uint32_t {
-  kNone = 0,      // it waits: no mirror has come yet
-  kReal = 1,      // it is real, and looks at the state again
-  kJoining = 2,   // it is real, and waits for the images
-  kMirrored = 3,  // it waits for the images
-  kLeaving = 4,   // it waits for another state
-  kFailing = 5,   // it fails
-  kFenced = 6,    // it fails, for good
+  kNone = pool::kMirrorNone,
+  kReal = pool::kMirrorReal,
+  kJoining = pool::kMirrorJoining,
+  kMirrored = pool::kMirrorMirrored,
+  kLeaving = pool::kMirrorLeaving,
+  kFailing = pool::kMirrorFailing,
+  kFenced = pool::kMirrorFenced,
 };
 
 // In lower case, as in docs/mirror.md.

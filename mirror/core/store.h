@@ -13,7 +13,7 @@
 
 namespace nvcache::mirror {
 
-// What a server knows of an image, beside its bytes.
+// A server knows this of an image, beside its bytes.
 struct ImageInfo {
   Id lineage;  // none: there is no image
   uint64_t pool_size = 0;
@@ -21,7 +21,7 @@ struct ImageInfo {
   Position position = 0;
 };
 
-// What is kept while the process is gone: all but the copy. Each call is done as a whole, or, if
+// A store keeps all but the copy while the process is gone. Each call is done as a whole, or, if
 // the process dies in it, not at all; a store that has lost its memory has none of it, and another
 // incarnation.
 class Store {
@@ -49,8 +49,8 @@ class Store {
                      Position position) = 0;
   virtual void Forget() = 0;
 
-  // Of the image: the first run of bytes from `offset` on that has others than zeros in each
-  // kilobyte or so, at most kMaxBytes; {pool_size, 0} at the end.
+  // The image's first run of bytes from `offset` on that has others than zeros in each kilobyte or
+  // so, at most kMaxBytes; {pool_size, 0} at the end.
   virtual Range Find(uint64_t offset) const = 0;
   virtual void Read(const Range& range, uint8_t* bytes) const = 0;
 };

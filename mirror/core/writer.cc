@@ -7,12 +7,20 @@
 
 namespace nvcache::mirror {
 
+namespace {
+
+// In times that a server is tried again.
+constexpr Time kLookAgain = 5;
+
+}  // namespace
+
 Writer::Writer(Options options, Host* host, State before, Position published)
     : options_(std::move(options)),
       host_(*host),
       register_(host, options_.link.retry),
       state_(before),
       published_(published) {
+  claim_.name = options_.name;
   for (size_t i = 0; i < options_.servers.size(); ++i) {
     links_.emplace_back(options_.link, host_.MakeWire(i));
   }
@@ -41,7 +49,12 @@ void Writer::Heard(Register::News news, Time now) {
   const std::optional<Record>& known = register_.known();
   if (!known || known->epoch != claim_.epoch) {
     if (known && known->epoch > claim_.epoch) {
-      return Fail(State::kFenced, "another writer has taken the mirror name: " + known->writer);
+      // No file was changed by it: a mirror that begins anew goes on.
+      const bool may_return = known->mode == Mode::kMirrored && known->lineage == options_.lineage;
+      return Fail(
+          State::kFenced,
+          "another writer has taken the mirror name: " + known->writer +
+              (may_return ? "; if that was a mistake, end it, and begin the mirror anew" : ""));
     }
     return Fail(state_, "the record in etcd is an older one: restore it");
   }
@@ -77,6 +90,9 @@ void Writer::TakeEpoch() {
                               known->writer + "; if it never comes back, say --take-over");
     }
   }
+  const bool fences = known && known->lineage != options_.lineage && !known->free;
+  looks_ = fences && !IsHeard();
+  if (looks_) return;
   wanted.epoch += 1;
   wanted.writer = options_.self;
   wanted.lineage = options_.lineage;
@@ -90,8 +106,18 @@ void Writer::TakeEpoch() {
 void Writer::BecomeOwner(Time now) {
   const Record& record = *register_.known();
   claim_ = {options_.name, record.epoch, options_.lineage, options_.pool_size};
+  for (Link& link : links_) {
+    if (link.stage() == Link::Stage::kCopying) link.AskPromise(claim_, record.version, now);
+  }
   moved_ = now;
   Enter(record.mode == Mode::kMirrored ? State::kMirrored : State::kLeaving, now);
+}
+
+bool Writer::IsHeard() const {
+  const auto answers = std::count_if(links_.begin(), links_.end(), [](const Link& link) {
+    return link.stage() >= Link::Stage::kCopying;
+  });
+  return static_cast<size_t>(answers) > links_.size() / 2;
 }
 
 void Writer::Fail(State state, std::string why) {
@@ -125,14 +151,6 @@ void Writer::Take(size_t server, const Message& message, Time now) {
 
 void Writer::Promised(size_t server, Time now) {
   Link& link = links_[server];
-  const Message& promised = link.promised();
-  if (promised.version > version()) {
-    register_.Ask();
-    return link.Leave("the server knows of a newer record than etcd has: restore etcd", now);
-  }
-  if (promised.lineage == claim_.lineage && promised.position > host_.Draw()) {
-    return link.Leave("the server has more of this pool than the pool itself", now);
-  }
   // One server by two addresses would be counted twice.
   for (size_t i = 0; i < links_.size(); ++i) {
     const bool same =
@@ -140,6 +158,17 @@ void Writer::Promised(size_t server, Time now) {
     if (i != server && same) {
       return link.Leave("it is the server at " + options_.servers[i] + " as well", now);
     }
+  }
+  if (looks_ && IsHeard()) TakeEpoch();
+  if (!IsOwner()) return;
+  const Message& promised = link.promised();
+  if (promised.epoch != claim_.epoch) return link.AskPromise(claim_, version(), now);
+  if (promised.version > version()) {
+    register_.Ask();
+    return link.Leave("the server knows of a newer record than etcd has: restore etcd", now);
+  }
+  if (promised.lineage == claim_.lineage && promised.position > host_.Draw()) {
+    return link.Leave("the server has more of this pool than the pool itself", now);
   }
   link.Begin(claim_, host_.OpenCursor());
 }
@@ -153,13 +182,18 @@ void Writer::Wake(Position wanted, Time now) {
 
 void Writer::Tick(Time now) {
   if (!failure_.empty()) return;
-  if (IsOwner()) {
+  // It may be free by now.
+  if (looks_ && now >= look_at_) {
+    look_at_ = now + kLookAgain * options_.link.retry;
+    register_.Ask();
+  }
+  if (IsOwner() || looks_) {
     for (Link& link : links_) {
       link.Tick(now);
       link.Pump(claim_, version(), now);
     }
-    Update(now);
   }
+  Update(now);
   register_.Tick(now);
 }
 
@@ -168,6 +202,7 @@ void Writer::Drained(Position position) {
 }
 
 bool Writer::HasEnded() const {
+  if (looks_) return ending_;
   return ending_ && state_ == State::kReal && !register_.wanted() && register_.known()->free;
 }
 
@@ -200,8 +235,8 @@ Position Writer::Acknowledged() const {
   return position;
 }
 
-// Of each server that was asked for: the incarnation that follows, else the one that the record
-// has.
+// The incarnation of each server that was asked for: the one that follows, else the one that the
+// record has.
 std::vector<Holder> Writer::WantedHolders() const {
   std::vector<Holder> holders;
   for (size_t i = 0; i < links_.size(); ++i) {
@@ -241,7 +276,7 @@ void Writer::UpdateHolders() {
   Record wanted = *register_.known();
   wanted.holders = WantedHolders();
   if (wanted.holders == register_.known()->holders) return;
-  // What was acknowledged has to be with a majority of the new holders before they may count.
+  // A majority of the new holders must have what was acknowledged before they may count.
   if (wanted.mode == Mode::kMirrored && Majority(wanted) < published_) return;
   register_.Change(std::move(wanted));
 }

@@ -10,6 +10,7 @@
 //   M3: kMirrored and kReal are published only when the record is known to say so; from before an
 //   attempt to make the record `real` until its outcome is known, no position is published.
 //   The position that was published never goes down.
+//   A mirror that may live is not fenced before a majority of the servers has answered.
 #ifndef NVCACHE_MIRROR_CORE_WRITER_H_
 #define NVCACHE_MIRROR_CORE_WRITER_H_
 
@@ -26,7 +27,7 @@ namespace nvcache::mirror {
 
 class Writer {
  public:
-  // What becomes of syncs that no majority answers.
+  // Syncs that no majority answers go to the disk, wait, or fail.
   enum class Below { kReal, kBlock, kError };
 
   struct Options {
@@ -48,7 +49,7 @@ class Writer {
     virtual std::unique_ptr<Cursor> OpenCursor() = 0;
     // An LSN that nobody else draws, newer than all that was stored in the pool so far.
     virtual Position Draw() = 0;
-    // What programs see from now on.
+    // Programs see this from now on.
     virtual void Publish(State state, Position position) = 0;
     // Brings all below `position` to the disk, and calls Drained(position) then. Only the last call
     // counts.
@@ -88,6 +89,8 @@ class Writer {
   void Heard(Register::News news, Time now);
   void TakeEpoch();
   void BecomeOwner(Time now);
+  // A majority of the servers has answered, which shows that they listen to this mirror.
+  bool IsHeard() const;
   void Promised(size_t server, Time now);
 
   // The highest position that a majority of the holders has.
@@ -111,7 +114,9 @@ class Writer {
   Host& host_;
   Register register_;
   std::vector<Link> links_;
-  Link::Claim claim_;  // its epoch is 0 until it is taken
+  Link::Claim claim_;   // its epoch is 0 until it is taken
+  bool looks_ = false;  // before it takes the name from a mirror that may live
+  Time look_at_ = 0;    // the record again, meanwhile
   State state_;
   Position published_;
   Position wanted_ = 0;

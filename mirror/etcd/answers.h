@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What etcd says to the requests of a client. Each `error` is one line, or empty.
+// The answers of etcd to the requests of a client. Each `error` is one line, or empty.
 #ifndef NVCACHE_MIRROR_ETCD_ANSWERS_H_
 #define NVCACHE_MIRROR_ETCD_ANSWERS_H_
 
@@ -12,7 +12,7 @@
 
 namespace nvcache::mirror {
 
-// Of a change of the key; 0: the key does not exist.
+// The number of a change of the key; 0: the key does not exist.
 using Revision = int64_t;
 
 struct ReadAnswer {
@@ -35,6 +35,13 @@ struct HoldAnswer {
   bool held = false;
   std::string by = "";     // the text of the one who holds it; empty: unknown
   std::string error = "";  // why it is unknown
+};
+
+struct WriterAnswer {
+  // False: nothing is known. `error` says why.
+  bool reached = false;
+  std::string by = "";  // the text of the one who holds the writer's key; empty: nobody does
+  std::string error = "";
 };
 
 }  // namespace nvcache::mirror

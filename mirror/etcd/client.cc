@@ -46,6 +46,19 @@ ReadAnswer ReadRecord(Gateway* gateway, const std::string& key, Clock::time_poin
   return read;
 }
 
+WriterAnswer ReadWriter(Gateway* gateway, const std::string& key, Clock::time_point limit) {
+  const Answer answer =
+      gateway->Call("/v3/kv/range", Json::object({{"key", Base64(key)}}), Repeat::kAlways, limit);
+  if (!answer.good) return {.error = answer.error};
+  std::optional<Value> value;
+  if (!ReadValue(answer.json, key, &value)) {
+    return {.error = "etcd: an answer that does not belong to the key " + key};
+  }
+  if (!value) return {.reached = true};
+  return {.reached = true,
+          .by = value->text.empty() ? "somebody without a name" : Readable(value->text)};
+}
+
 Json Change(const Known& known, const std::string& key, const std::string& text,
             Revision revision) {
   const std::string name = Base64(key);
@@ -81,7 +94,7 @@ WriteAnswer WriteRecord(Gateway* gateway, const std::string& key, const Record& 
   const Answer answer =
       gateway->Call("/v3/kv/txn", Change(*known, key, text, revision), Repeat::kIfUnsent, limit);
   if (!answer.good) return {.error = answer.error};
-  // Of what it has done: only etcd says so.
+  // Only etcd says what it has done.
   const auto succeeded = answer.json.find("succeeded");
   const bool changed = succeeded != answer.json.end() && *succeeded == true;
   const auto responses = answer.json.find("responses");
@@ -160,6 +173,15 @@ void EtcdClient::Hold(const std::string& name, const std::string& text, std::chr
         HoldAnswer answer = parts.lease.Hold(key, text, ttl, when_lost);
         parts.inbox.Add([done, answer = std::move(answer)] { done(answer); });
       });
+}
+
+void EtcdClient::FindWriter(const std::string& name,
+                            std::function<void(const WriterAnswer&)> done) {
+  Parts& parts = *parts_;
+  parts.records.Do([&parts, key = parts.Key(name) + "/writer", done = std::move(done)] {
+    WriterAnswer answer = ReadWriter(&parts.gateway, key, parts.Limit());
+    parts.inbox.Add([done, answer = std::move(answer)] { done(answer); });
+  });
 }
 
 void EtcdClient::Release(std::function<void(const std::string&)> done) {

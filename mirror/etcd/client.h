@@ -41,7 +41,7 @@ class EtcdClient {
   // the requests before it; for a lease, three times the timeout. The caller bounds how many
   // requests wait.
 
-  // What was acknowledged before the request is in the answer.
+  // The answer has what was acknowledged before the request.
   void Read(const std::string& name, std::function<void(const ReadAnswer&)> done);
 
   // Stores the record if the key still has this revision (0: does not exist). If it is the one that
@@ -58,6 +58,9 @@ class EtcdClient {
   void Hold(const std::string& name, const std::string& text, std::chrono::seconds ttl,
             std::function<void(const HoldAnswer&)> done,
             std::function<void(const std::string& why)> lost);
+
+  // Asks who holds that key.
+  void FindWriter(const std::string& name, std::function<void(const WriterAnswer&)> done);
 
   // `lost` may be called until `done` is. An error: the key goes after its time.
   void Release(std::function<void(const std::string& error)> done);

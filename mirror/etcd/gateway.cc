@@ -41,13 +41,13 @@ milliseconds Until(Clock::time_point limit) {
   return std::max(std::chrono::duration_cast<milliseconds>(limit - Clock::now()), milliseconds{1});
 }
 
-// Of an error; 0 when it has none.
+// The code of an error; 0 when it has none.
 int CodeOf(const Json& json) {
   const auto found = json.find("code");
   return found != json.end() && found->is_number_integer() ? found->get<int>() : 0;
 }
 
-// Of an error that is an object as well: that of a stream.
+// The message of an error. A stream's error is an object.
 std::string MessageOf(const Json& json) {
   const auto error = json.find("error");
   const Json& inner = error != json.end() && error->is_object() ? *error : json;
@@ -143,7 +143,7 @@ Gateway::Attempt Gateway::Send(const std::string& path, const Json& request, con
                            std::to_string(reply.status);
     return attempt;
   }
-  // Of an answer that is a stream, as that of a keepalive.
+  // The answer is a stream, as that of a keepalive is.
   if (const auto result = json.find("result"); result != json.end() && result->is_object()) {
     // Not a copy, which would take a frame of the stack for each level.
     Json inner = std::move(*result);
@@ -189,7 +189,7 @@ bool Gateway::Authenticate(Attempt* attempt, Clock::time_point limit) {
     found.answer.error =
         "etcd at " + options_.endpoints[endpoint_] + ": no token for the user " + options_.user;
   }
-  // Of the request that was to follow.
+  // The request that was to follow was not sent.
   found.sent = false;
   *attempt = std::move(found);
   return false;

@@ -24,14 +24,14 @@ using Json = nlohmann::ordered_json;
 enum class Repeat : uint8_t { kAlways, kIfUnsent };
 
 struct Answer {
-  bool good = false;     // of etcd: `json` has its header
+  bool good = false;     // etcd's: `json` has its header
   bool missing = false;  // etcd says that what the request names is not there
-  int64_t revision = 0;  // of the store; from 1 on
+  int64_t revision = 0;  // the store's; from 1 on
   Json json;
   std::string error;  // one line
 };
 
-// Of one thread, but for Stop.
+// One thread uses it, but for Stop.
 class Gateway {
  public:
   // `options` outlives the gateway.
@@ -42,7 +42,7 @@ class Gateway {
   void Stop() { http_.Stop(); }
 
  private:
-  // What came of one request to one endpoint.
+  // The outcome of one request to one endpoint.
   struct Attempt {
     Answer answer;
     bool sent = false;
@@ -66,7 +66,7 @@ class Gateway {
 // A value under a key, in an answer or a part of one.
 struct Value {
   std::string text;
-  int64_t revision = 0;  // of its last change; from 1 on
+  int64_t revision = 0;  // its last change's; from 1 on
 };
 // False: the answer is none to a request for this key. None in `value`: the key does not exist.
 bool ReadValue(const Json& answer, std::string_view key, std::optional<Value>* value);

@@ -31,8 +31,8 @@ struct Reply {
   std::string error;
 };
 
-// Follows no redirection, and takes no proxy or password from the environment. Of one thread, but
-// for Stop.
+// Follows no redirection, and takes no proxy or password from the environment. One thread uses it,
+// but for Stop.
 class Http {
  public:
   explicit Http(const EtcdOptions& options);

@@ -2,10 +2,9 @@
 //
 // The record as etcd has it: one JSON object, of layout 1.
 //
-//   {"layout":1,"version":7,"epoch":3,"writer":"host a, process 81","lineage":"32 hexadecimal
-//   digits",
-//    "pool_size":1073741824,"mode":"mirrored","holders":[{"address":"a:7070","incarnation":"…"},
-//    …]}
+//   {"layout":1,"version":7,"epoch":3,"writer":"host a, process 81",
+//    "lineage":"32 hexadecimal digits","pool_size":1073741824,"mode":"mirrored",
+//    "holders":[{"address":"a:7070","incarnation":"…"}, …]}
 #ifndef NVCACHE_MIRROR_ETCD_JSON_H_
 #define NVCACHE_MIRROR_ETCD_JSON_H_
 
@@ -25,7 +24,7 @@ inline constexpr size_t kMaxRecord = 16384;  // bytes of a record's text
 // Empty if the record may be stored; else one line that says what is wrong with it.
 std::string Problem(const Record& record);
 
-// Of a record without a Problem. Bytes of the writer that are no UTF-8 become U+FFFD.
+// The text of a record without a Problem. Bytes of the writer that are no UTF-8 become U+FFFD.
 std::string ToText(const Record& record);
 
 // None: `*problem` is one line that says what is wrong with the text.

@@ -109,7 +109,7 @@ void Lease::Renew() {
       gateway_.Call("/v3/lease/keepalive", Json::object({{"ID", std::to_string(id_)}}),
                     Repeat::kAlways, std::min(end, Limit()));
   if (answer.good) {
-    // Of a lease that is gone, the time is 0, which is left out.
+    // The time of a lease that is gone is 0, which is left out.
     if (Positive(answer.json, "TTL") == 0) return Lose("it has expired, or was revoked");
     renewed_ = now;
     due_ = now + milliseconds(ttl_) / 3;

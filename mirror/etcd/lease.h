@@ -18,7 +18,7 @@
 
 namespace nvcache::mirror {
 
-// Of one thread.
+// One thread uses it.
 class Lease {
  public:
   using Lost = std::function<void(const std::string& why)>;
@@ -45,7 +45,7 @@ class Lease {
   Gateway& gateway_;
   int64_t id_ = 0;  // 0: nothing is held
   Lost lost_;
-  std::chrono::seconds ttl_{0};  // as etcd has granted it
+  std::chrono::seconds ttl_{0};  // etcd has granted so much
   Clock::time_point renewed_;    // the last request to renew it that was answered, when it was sent
   Clock::time_point due_;
 };

@@ -19,7 +19,7 @@ struct EtcdOptions {
   std::string key;
   std::string user;  // empty: no authentication
   std::string password;
-  std::chrono::milliseconds timeout{5000};  // of one request, at all endpoints together
+  std::chrono::milliseconds timeout{5000};  // for one request, at all endpoints together
 };
 
 // Empty if the options can be used; else one line that says what is wrong, and what to do.

@@ -15,7 +15,7 @@
 #include <thread>
 #include <utility>
 
-#include "mirror/net/error.h"
+#include "mirror/core/error.h"
 
 namespace nvcache::mirror {
 
@@ -86,9 +86,9 @@ std::string Unknown(const std::string& text, int error) {
   return "address " + text + " cannot be found: " + gai_strerror(error);
 }
 
-// What the thread and the loop share.
+// The thread and the loop share this.
 struct Lookup {
-  Descriptor done{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+  sys::Descriptor done{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
   std::mutex mutex;
   std::vector<Address> found;
   int error = 0;

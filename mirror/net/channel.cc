@@ -23,7 +23,7 @@ constexpr size_t kMostDiscarded = size_t{64} << 20;
 
 }  // namespace
 
-Channel::Channel(Loop* loop, Descriptor socket, std::unique_ptr<Session> session, Owner* owner,
+Channel::Channel(Loop* loop, sys::Descriptor socket, std::unique_ptr<Session> session, Owner* owner,
                  Limits limits, uint64_t number)
     : loop_(*loop),
       socket_(std::move(socket)),
@@ -210,7 +210,7 @@ void Channel::Close() {
   state_ = State::kClosed;
   owner_ = nullptr;
   loop_.Unwatch(watch_);
-  socket_ = Descriptor();
+  socket_ = sys::Descriptor();
   loop_.Cancel(timer_);  // the last thing that may hold it
 }
 

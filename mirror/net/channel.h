@@ -16,11 +16,11 @@
 #include <string>
 #include <vector>
 
-#include "mirror/core/descriptor.h"
 #include "mirror/core/message.h"
 #include "mirror/net/loop.h"
 #include "mirror/net/session.h"
 #include "mirror/wire/frame.h"
+#include "src/sys/descriptor.h"
 
 namespace nvcache::mirror {
 
@@ -32,7 +32,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
     // The handshake is done.
     virtual void OnReady(Channel* channel) = 0;
     virtual void OnMessage(Channel* channel, Message message) = 0;
-    // What has arrived is no message; the owner may answer, and calls Finish().
+    // The bytes that have arrived are no message; the owner may answer, and calls Finish().
     virtual void OnMalformed(Channel* channel, Refusal why) = 0;
     virtual void OnEnd(Channel* channel, const std::string& why) = 0;
   };
@@ -43,7 +43,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   };
 
   // The socket is connected, and does not block. `number` is the owner's.
-  Channel(Loop* loop, Descriptor socket, std::unique_ptr<Session> session, Owner* owner,
+  Channel(Loop* loop, sys::Descriptor socket, std::unique_ptr<Session> session, Owner* owner,
           Limits limits, uint64_t number);
   ~Channel();
   Channel(const Channel&) = delete;
@@ -74,7 +74,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   void Listen();
 
   Loop& loop_;
-  Descriptor socket_;
+  sys::Descriptor socket_;
   std::unique_ptr<Session> session_;
   Owner* owner_;
   Limits limits_;

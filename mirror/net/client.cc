@@ -72,7 +72,7 @@ void Client::OnSocket() {
   getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &length);
   loop_.Unwatch(std::exchange(watch_, 0));
   if (error == 0) return Begin();
-  socket_ = Descriptor();
+  socket_ = sys::Descriptor();
   why_ = Why(error);
   TryNext();
 }
@@ -101,7 +101,7 @@ void Client::Reset() {
   why_.clear();
   loop_.Cancel(std::exchange(timer_, 0));
   loop_.Unwatch(std::exchange(watch_, 0));
-  socket_ = Descriptor();
+  socket_ = sys::Descriptor();
   if (const auto channel = std::exchange(channel_, nullptr)) channel->Finish();
 }
 

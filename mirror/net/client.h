@@ -17,7 +17,7 @@
 
 namespace nvcache::mirror {
 
-// What the clients of a process share. Without a key they speak to loopback addresses alone.
+// The clients of a process share this. Without a key they speak to loopback addresses alone.
 class Identity {
  public:
   Identity() = default;
@@ -85,7 +85,7 @@ class Client : private Channel::Owner {
   std::shared_ptr<int> attempt_;
   std::vector<Address> left_;  // to be tried, the next one last
   std::string why_;            // the last one was none
-  Descriptor socket_;          // not connected yet
+  sys::Descriptor socket_;     // not connected yet
   Loop::Handle watch_ = 0, timer_ = 0;
   std::shared_ptr<Channel> channel_;
 };

@@ -4,14 +4,15 @@
 #include <fcntl.h>
 #include <fnmatch.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <sstream>
 #include <system_error>
 
-#include "mirror/core/descriptor.h"
-#include "mirror/net/error.h"
+#include "mirror/core/error.h"
+#include "src/sys/descriptor.h"
 
 namespace nvcache::mirror {
 
@@ -72,7 +73,7 @@ const char* ReadLine(const std::string& line, Key* key) {
 
 std::string ReadFile(const std::string& path) {
   const auto failed = [&path](const std::string& why) { return NetError("keys " + path + why); };
-  const Descriptor file(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  const sys::Descriptor file(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   struct stat st = {};
   if (!file.IsOpen() || fstat(file.get(), &st) != 0) {
     throw failed(" cannot be read: " + std::generic_category().message(errno));

@@ -110,7 +110,7 @@ void Loop::RunOnce(Time at_most) {
   waits_until_ = 0;
   for (int i = 0; i < n; ++i) {
     const epoll_event event = events[static_cast<size_t>(i)];
-    const Handle handle = event.data.u64;  // which is not aligned there
+    const Handle handle = event.data.u64;  // it is not aligned there
     const auto found = watched_.find(handle);
     if (found == watched_.end()) continue;  // a callback before this one has ended it
     const std::shared_ptr<Watched> watched = found->second;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What a process does next: descriptors that are ready, times that have come. Callbacks run one at
-// a time, may call anything here, and end what they were called for. One thread runs them; another
-// one may take a turn.
+// The loop of a process waits for descriptors that are ready and times that have come. Callbacks
+// run one at a time, may call anything here, and end what they were called for. One thread runs
+// them; another one may take a turn.
 #ifndef NVCACHE_MIRROR_NET_LOOP_H_
 #define NVCACHE_MIRROR_NET_LOOP_H_
 
@@ -16,20 +16,20 @@
 #include <utility>
 #include <vector>
 
-#include "mirror/core/descriptor.h"
 #include "mirror/core/ids.h"
+#include "src/sys/descriptor.h"
 
 namespace nvcache::mirror {
 
 class Loop {
  public:
   using Handle = uint64_t;                      // is never used twice; 0: none
-  using Ready = std::function<void(uint32_t)>;  // of epoll_wait(2): EPOLLIN, ...
+  using Ready = std::function<void(uint32_t)>;  // gets the events of epoll_wait(2): EPOLLIN, ...
   using Action = std::function<void()>;
 
   Loop();
 
-  // Level-triggered. Of a thread of the owner's that wants to be heard: an eventfd.
+  // Level-triggered. A thread of the owner's that wants to be heard has an eventfd for `fd`.
   Handle Watch(int fd, uint32_t events, Ready ready);
   void Change(Handle watch, uint32_t events);
   // Before the descriptor is closed.
@@ -42,7 +42,7 @@ class Loop {
   void Later(Action action) { After(0, std::move(action)); }
 
   // A turn of another thread: until it ends, no callback runs, and the thread is as free as one.
-  // What it has put off (Later) is done at its end.
+  // The loop does what the thread has put off (Later) at the turn's end.
   class Turn {
    public:
     explicit Turn(Loop* loop);
@@ -73,14 +73,14 @@ class Loop {
   void RunTimers();
 
   std::mutex mutex_;  // but for the wait
-  Descriptor epoll_;
-  Descriptor wake_;       // an eventfd: the wait is too long by now
+  sys::Descriptor epoll_;
+  sys::Descriptor wake_;  // an eventfd: the wait is too long by now
   Time waits_until_ = 0;  // 0: it does not
   Handle last_ = 0;
   std::atomic<bool> stopped_{false};
   std::unordered_map<Handle, std::shared_ptr<Watched>> watched_;
   std::map<std::pair<Time, Handle>, Action> timers_;
-  std::unordered_map<Handle, Time> times_;  // of the timers
+  std::unordered_map<Handle, Time> times_;  // the timers'
 };
 
 }  // namespace nvcache::mirror

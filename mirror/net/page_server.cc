@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "mirror/net/error.h"
+#include "mirror/core/error.h"
 
 namespace nvcache::mirror {
 
@@ -77,7 +77,7 @@ uint16_t PageServer::Listen(const std::string& text) {
 
 void PageServer::Accept(int listener) {
   for (int i = 0; i < kAcceptedPeers; ++i) {
-    Descriptor socket(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    sys::Descriptor socket(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (socket.IsOpen()) {
       Add(std::move(socket));
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
@@ -97,7 +97,7 @@ void PageServer::Rest(int listener) {
   loop_.After(kRest, [loop = &loop_, watch = found->watch] { loop->Change(watch, EPOLLIN); });
 }
 
-void PageServer::Add(Descriptor socket) {
+void PageServer::Add(sys::Descriptor socket) {
   if (peers_.size() >= limits_.connections) Drop(peers_.begin()->first);
   const Number number = ++last_;
   const Loop::Handle watch =
@@ -121,8 +121,8 @@ void PageServer::OnReady(Number number) {
   if (!Read(&peer) || !Send(&peer)) Drop(number);
 }
 
-// What comes after the request is thrown away: closed with bytes that were not read, a socket would
-// take back what was sent.
+// Bytes that come after the request are thrown away: a socket that is closed with bytes that were
+// not read would take back what was sent.
 bool PageServer::Read(Peer* peer) {
   std::array<char, 1024> bytes;
   const ssize_t n = recv(peer->socket.get(), bytes.data(), bytes.size(), 0);

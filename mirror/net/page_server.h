@@ -16,9 +16,9 @@
 #include <string_view>
 #include <vector>
 
-#include "mirror/core/descriptor.h"
 #include "mirror/net/loop.h"
 #include "mirror/net/socket.h"
+#include "src/sys/descriptor.h"
 
 namespace nvcache::mirror {
 
@@ -32,7 +32,7 @@ class PageServer {
     Time patience = 5000000000;  // ns for a connection from its beginning to its end
   };
 
-  // Of GET `path`; "/metrics".
+  // It answers GET `path`, which is "/metrics", say.
   PageServer(Loop* loop, std::string path, Page page);
   PageServer(Loop* loop, std::string path, Page page, Limits limits);
   ~PageServer();
@@ -42,23 +42,23 @@ class PageServer {
   size_t connections() const { return peers_.size(); }
 
  private:
-  using Number = uint64_t;  // of connections, in the order of their beginnings
+  using Number = uint64_t;  // connections', in the order of their beginnings
   struct Listener {
     Listening listening;
     Loop::Handle watch;
   };
   struct Peer {
-    Descriptor socket;
+    sys::Descriptor socket;
     Loop::Handle watch, timer;
     std::string request;
     size_t received;     // bytes, all in all
-    std::string answer;  // what is not sent yet of it
+    std::string answer;  // the part that is not sent yet
     bool is_answered;    // `answer` has been made
   };
 
   void Accept(int listener);
   void Rest(int listener);
-  void Add(Descriptor socket);
+  void Add(sys::Descriptor socket);
   void Drop(Number number);
   void OnReady(Number number);
   // False: the connection is to end.

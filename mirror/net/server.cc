@@ -3,12 +3,13 @@
 
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <utility>
 
-#include "mirror/net/error.h"
+#include "mirror/core/error.h"
 #include "mirror/net/socket.h"
 
 namespace nvcache::mirror {
@@ -48,8 +49,8 @@ void Server::Accept(int listener) {
   for (int i = 0; i < kAccepted; ++i) {
     Address from;
     from.length = sizeof(from.storage);
-    Descriptor socket(accept4(listener, reinterpret_cast<sockaddr*>(&from.storage), &from.length,
-                              SOCK_NONBLOCK | SOCK_CLOEXEC));
+    sys::Descriptor socket(accept4(listener, reinterpret_cast<sockaddr*>(&from.storage),
+                                   &from.length, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (socket.IsOpen()) {
       Add(std::move(socket), from);
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
@@ -61,7 +62,7 @@ void Server::Accept(int listener) {
   }
 }
 
-void Server::Add(Descriptor socket, const Address& from) {
+void Server::Add(sys::Descriptor socket, const Address& from) {
   if (peers_.size() >= limits_.connections && !MakeRoom()) {
     handler_.OnRefused("a connection from " + from.Text() + " was refused: there are " +
                        std::to_string(peers_.size()) + " already");
@@ -83,7 +84,7 @@ void Server::Add(Descriptor socket, const Address& from) {
   channel->Start();
 }
 
-// Of those that have said nothing yet, the oldest one goes.
+// The oldest one goes of those that have said nothing yet.
 bool Server::MakeRoom() {
   const auto found = std::find_if(peers_.begin(), peers_.end(),
                                   [](const auto& each) { return each.second.timer != 0; });

@@ -69,7 +69,7 @@ class Server : private Channel::Owner {
   };
 
   void Accept(int listener);
-  void Add(Descriptor socket, const Address& from);
+  void Add(sys::Descriptor socket, const Address& from);
   bool MakeRoom();
   void Drop(Connection connection, const std::string& why);
 

@@ -12,7 +12,7 @@
 #include <system_error>
 #include <utility>
 
-#include "mirror/net/error.h"
+#include "mirror/core/error.h"
 
 // GnuTLS tests itself when it is loaded, which takes longer than all else that a command does at
 // its start. Those that use it wait for that when they do.

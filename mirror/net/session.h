@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What makes a connected socket a stream of bytes from somebody who is known: TLS 1.3 with keys
-// that both sides have, or nothing at all.
+// A session makes a connected socket a stream of bytes from somebody who is known: by TLS 1.3 with
+// keys that both sides have, or by nothing at all.
 #ifndef NVCACHE_MIRROR_NET_SESSION_H_
 #define NVCACHE_MIRROR_NET_SESSION_H_
 
@@ -19,7 +19,7 @@ namespace nvcache::mirror {
 enum class Io : uint8_t {
   kDone,
   kAgain,   // when the socket is ready
-  kEnded,   // by the other side
+  kEnded,   // the other side has ended it
   kFailed,  // why() says how
 };
 
@@ -43,7 +43,7 @@ class Session {
 
 std::unique_ptr<Session> MakePlainSession(int fd);
 
-// What sessions share. Their sockets may be anybody's.
+// Sessions share this. Their sockets may be anybody's.
 class Tls {
  public:
   virtual ~Tls() = default;

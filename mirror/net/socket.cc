@@ -5,12 +5,12 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 
 #include "mirror/core/error.h"
-#include "mirror/net/error.h"
 
 namespace nvcache::mirror {
 
@@ -27,9 +27,9 @@ uint16_t PortOf(int socket) {
                     : reinterpret_cast<const sockaddr_in&>(address.storage).sin_port);
 }
 
-// What one has left that was killed; one that listens still is not to lose its place.
+// Removes what one has left that was killed; one that listens still is not to lose its place.
 void RemoveDead(const Address& address, const std::string& path) {
-  const Descriptor socket = MakeSocket(address);
+  const sys::Descriptor socket = MakeSocket(address);
   const bool is_dead =
       connect(socket.get(), address.get(), address.length) != 0 && errno == ECONNREFUSED;
   if (is_dead) unlink(path.c_str());
@@ -37,8 +37,8 @@ void RemoveDead(const Address& address, const std::string& path) {
 
 }  // namespace
 
-Descriptor MakeSocket(const Address& address) {
-  return Descriptor(
+sys::Descriptor MakeSocket(const Address& address) {
+  return sys::Descriptor(
       socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
 }
 

@@ -7,22 +7,22 @@
 #include <cstdint>
 #include <string>
 
-#include "mirror/core/descriptor.h"
 #include "mirror/net/address.h"
+#include "src/sys/descriptor.h"
 
 namespace nvcache::mirror {
 
 // None, with errno: it cannot be had.
-Descriptor MakeSocket(const Address& address);
+sys::Descriptor MakeSocket(const Address& address);
 // Small messages leave at once; a peer that is gone is noticed: what was sent and not confirmed for
 // `patience` ms, or as long a silence, ends the connection. Nothing of it, on a UNIX socket.
 void SetUp(int socket, unsigned patience);
 
 // A socket to accept connections from.
 struct Listening {
-  Descriptor socket;
+  sys::Descriptor socket;
   uint16_t port = 0;  // 0: a UNIX socket
-  std::string path;   // of a UNIX socket: whoever ends it removes that
+  std::string path;   // a UNIX socket's: whoever ends it removes that
 };
 // A NetError: the address cannot be listened to, for one because somebody else does.
 Listening ListenAt(const Address& address);

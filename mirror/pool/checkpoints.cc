@@ -5,8 +5,6 @@
 #include <atomic>
 #include <cstddef>
 
-#include "src/sys/crc32c.h"
-
 namespace nvcache::mirror {
 
 namespace {
@@ -22,16 +20,10 @@ Checkpoints::Checkpoints(const pool::Pool& pool)
   for (uint32_t seat = 0; seat < view_.seat_count(); ++seat) entries_[kSeats + seat].whose = seat;
 }
 
-const pool::CheckpointRecord* Checkpoints::RecordOf(uint32_t whose, uint64_t i) const {
-  if (whose == pool::kOfPool) return view_.checkpoint_record(i);
-  if (whose == pool::kOfThrough) return view_.through_checkpoint_record(i);
-  return view_.seat_checkpoint_record(whose, i);
-}
-
 bool Checkpoints::LookAt(Entry* entry) {
   bool changed = !looked_;
   for (uint64_t i = 0; i < 2; ++i) {
-    auto& word = const_cast<pool::Lsn&>(RecordOf(entry->whose, i)->checkpoint);
+    auto& word = pool::CheckpointRecordOf(view_, entry->whose, i)->checkpoint;
     const pool::Lsn now = std::atomic_ref(word).load(std::memory_order_acquire);
     changed = changed || now != entry->words[i];
     entry->words[i] = now;
@@ -58,12 +50,10 @@ bool Checkpoints::Look() {
 void Checkpoints::Add(Pieces* pieces) const {
   for (const Entry& entry : entries_) {
     if (entry.checkpoint == entry.sent) continue;
-    pool::CheckpointRecord record = {};
-    record.checkpoint = entry.checkpoint;
-    record.crc = sys::Crc32c(&record, offsetof(pool::CheckpointRecord, crc),
-                             static_cast<uint32_t>(view_.salt()));
+    const auto record = pool::MakeCheckpointRecord(entry.checkpoint, view_.salt());
     for (uint64_t i = 0; i < 2; ++i) {
-      const auto* place = reinterpret_cast<const uint8_t*>(RecordOf(entry.whose, i));
+      const auto* place =
+          reinterpret_cast<const uint8_t*>(pool::CheckpointRecordOf(view_, entry.whose, i));
       pieces->Add(static_cast<uint64_t>(place - view_.base), &record, sizeof(record));
     }
   }
@@ -74,16 +64,13 @@ void Checkpoints::Sent() {
 }
 
 pool::Lsn Checkpoints::Of(uint32_t log) const {
-  const size_t own = pool::IsThroughLog(log) ? kThrough : kSeats + log / pool::kLogsOfSeat;
+  const uint32_t whose = pool::WhoseCheckpoint(log);
+  const size_t own = whose == pool::kOfThrough ? kThrough : kSeats + whose;
   return std::max(entries_[kPool].checkpoint, entries_[own].checkpoint);
 }
 
 pool::Lsn Checkpoints::Now(uint32_t log) const {
-  pool::Lsn all = 0, own = 0;
-  pool::LoadCheckpoint(view_, pool::kOfPool, &all);
-  const uint32_t whose = pool::IsThroughLog(log) ? pool::kOfThrough : log / pool::kLogsOfSeat;
-  pool::LoadCheckpoint(view_, whose, &own);
-  return std::max({all, own, Of(log)});
+  return std::max(pool::LoadCheckpointOfLog(view_, log), Of(log));
 }
 
 }  // namespace nvcache::mirror

@@ -22,26 +22,25 @@ class Checkpoints {
   void Add(Pieces* pieces) const;
   size_t bytes() const { return entries_.size() * 2 * sizeof(pool::CheckpointRecord); }  // at most
   void Sent();
-  // As Look() has found it: groups of the log below it are on the disk, or void.
+  // The checkpoint that Look() has found: groups of the log below it are on the disk, or void.
   pool::Lsn Of(uint32_t log) const;
-  // As it is now.
+  // The checkpoint as it is now.
   pool::Lsn Now(uint32_t log) const;
 
  private:
   struct Entry {
-    uint32_t whose = 0;           // as src/pool/checkpoint.h has it
-    pool::Lsn words[2] = {0, 0};  // of both records, when they were read last
+    uint32_t whose = 0;           // src/pool/checkpoint.h says what it is
+    pool::Lsn words[2] = {0, 0};  // both records', when they were read last
     pool::Lsn checkpoint = 0;     // the highest that was read
     pool::Lsn sent = 0;
   };
 
   bool LookAt(Entry* entry);
-  const pool::CheckpointRecord* RecordOf(uint32_t whose, uint64_t i) const;
 
   const pool::View view_;
   const pool::Seats& seats_;
   bool looked_ = false;
-  std::vector<Entry> entries_;  // of the pool, of write-through, of each seat
+  std::vector<Entry> entries_;  // the pool's, write-through's, each seat's
 };
 
 }  // namespace nvcache::mirror

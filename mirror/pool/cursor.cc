@@ -41,7 +41,7 @@ bool PoolCursor::Read(Batch* batch) {
   }
 }
 
-// What was handed out stays, and so does how far it has come; the rest is looked at anew.
+// Batches that were handed out stay, and so does how far it has come; the rest is looked at anew.
 void PoolCursor::GiveUp() {
   for (const Saved& saved : touched_) lives_[saved.number] = saved.life;
   touched_.clear();
@@ -134,7 +134,7 @@ bool PoolCursor::Fill(Batch* batch) {
   return true;
 }
 
-// What was copied is in a batch that is about to be handed out.
+// The copies are in a batch that is about to be handed out.
 void PoolCursor::Commit(Batch* batch) {
   for (const Saved& saved : touched_) {
     Life& life = lives_[saved.number];
@@ -175,7 +175,7 @@ bool PoolCursor::AddBefore(Pieces* pieces) {
   return stage_ != kAtOnce || AddAtOnce(pieces);
 }
 
-// What goes with the checkpoints, not before them and not after them: kept segments that are new,
+// Adds what goes with the checkpoints, not before and not after them: kept segments that are new,
 // whose headers say checkpoints, and which may be written over groups that these have passed; the
 // words of kept groups; kept segments that are gone. If it is too much for a batch, it comes in
 // this order.
@@ -228,8 +228,8 @@ bool PoolCursor::AddKept(const std::vector<uint32_t>& list, size_t* at, bool all
       if (bytes == nullptr || (!lives_.Has(number) && !Is(Mutant::kAnyGeneration))) return false;
       marks_.SetWords(number, from, end, bytes);
       life.copied = end;
-      // What an image has there of a log of another seat, whose LSNs are higher, would look
-      // damaged.
+      // An image may have there a part of a log of another seat, whose LSNs are higher: that would
+      // look damaged.
       constexpr uint64_t kNone = nvlog::kNotCommitted;
       if (end < lives_.units_end()) {
         pieces->Add(lives_.OffsetOf(number, end), &kNone, sizeof(kNone));

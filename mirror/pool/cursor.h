@@ -48,14 +48,14 @@ class PoolCursor final : public Cursor {
 
  private:
   enum class Begun { kNothing, kRound, kAgain };
-  // What a round has to say before the groups of logs, in this order.
+  // The stages of a round, in this order: before the groups of logs it has other things to say.
   enum Stage : uint8_t { kStart, kKept, kAtOnce, kGroups };
   enum class Taken { kDone, kFull, kLost };
-  struct Head {  // of the next group in a segment
+  struct Head {  // the next group in a segment
     Lsn lsn;
     uint32_t number;
   };
-  struct Saved {  // as it was before the batch
+  struct Saved {  // a life as it was before the batch
     uint32_t number;
     Life life;
   };
@@ -89,9 +89,9 @@ class PoolCursor final : public Cursor {
   bool started_ = false;  // the first batch was made
   bool again_ = true;     // all has to be looked at, whatever has changed
   uint64_t taken_ = 0;    // the pool's count when all segments were looked at last
-  Lsn position_ = 0;      // of the last batch
+  Lsn position_ = 0;      // the last batch's
 
-  // Of the round.
+  // The round.
   bool open_ = false;
   Lsn bound_ = 0;
   Stage stage_ = kStart;
@@ -103,7 +103,7 @@ class PoolCursor final : public Cursor {
   size_t change_at_ = 0;
   size_t gone_at_ = 0;  // in lives_.gone()
 
-  // Of the batch.
+  // The batch.
   std::vector<Saved> touched_;
   size_t first_change_ = 0;
   std::vector<Lives::Move> moves_;

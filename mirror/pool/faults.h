@@ -12,7 +12,7 @@
 
 namespace nvcache::mirror {
 
-// What a cursor has just done.
+// A cursor has just done this.
 enum class Point {
   kNext,         // read the bound of its round
   kScanned,      // looked for segments

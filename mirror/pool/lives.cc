@@ -20,7 +20,7 @@ Lives::Lives(const pool::Pool& pool)
       lives_(pool.view().segment_count()) {}
 
 bool Lives::Has(uint32_t number) const {
-  // What was read before is not read later, and what is read now not earlier.
+  // Words that were read before are not read later, and those that are read now not earlier.
   std::atomic_thread_fence(std::memory_order_acquire);
   auto& word = view_.segment(number)->word;
   return std::atomic_ref(word).load(std::memory_order_acquire) ==
@@ -28,7 +28,7 @@ bool Lives::Has(uint32_t number) const {
 }
 
 // ---------------------------------------------------------------------------------------------
-// Which segments there are.
+// The segments that there are.
 
 void Lives::Forget(uint32_t number) {
   Life& life = lives_[number];
@@ -44,22 +44,15 @@ void Lives::Add(uint32_t number, bool kept_alone) {
       header.kind == pool::SegmentKind::kFrames) {
     return;
   }
-  const bool kept = header.kind == pool::SegmentKind::kKept;
-  if (kept_alone && !kept) return;
-  Life& life = lives_[number];
-  life = {};
-  life.generation = header.generation;
-  life.last = kept ? 0 : header.generation;
-  life.previous_generation = header.previous_generation;
-  life.previous = header.previous_number;
-  life.log = header.log;
+  Life life = {nvlog::ToLogSegment(header)};
+  if (kept_alone && !life.kept) return;
+  life.last = life.kept ? 0 : header.generation;
+  life.next = number;
   life.unit = nvlog::kFirstUnit;
-  life.kept = kept;
-  fresh_.push_back(number);
+  lives_[number] = life;
 }
 
 void Lives::Scan() {
-  fresh_.clear();
   for (uint32_t number = 0; number < count(); ++number) {
     Life& life = lives_[number];
     const bool same = life.generation != 0 && Has(number);
@@ -69,12 +62,11 @@ void Lives::Scan() {
     if (life.generation != 0) Forget(number);
     if (!free) Add(number, false);
   }
-  Link(fresh_);
   List();
+  Link();
 }
 
 bool Lives::ScanKept() {
-  fresh_.clear();
   bool all = true;
   for (uint32_t number = 0; number < count(); ++number) {
     const Life& life = lives_[number];
@@ -92,23 +84,24 @@ bool Lives::ScanKept() {
   return all;
 }
 
-// Of all segments that name one as the one before, the newest is the log's next: the others were
-// taken for a group that came to nothing.
-void Lives::Link(const std::vector<uint32_t>& fresh) {
-  for (const uint32_t number : fresh) {
+// The newest of the segments that follow one counts. A scan before may have met the one without
+// the other: when it passed that, it was still being taken.
+void Lives::Link() {
+  for (const uint32_t number : growing_) {
     const Life& life = lives_[number];
-    if (life.kept || life.previous_generation == 0) continue;
-    Life& previous = lives_[life.previous];
-    if (previous.generation != life.previous_generation || previous.log != life.log ||
-        previous.kept) {
-      continue;
-    }
-    const bool has_newer = previous.next != kNoLife &&
-                           lives_[previous.next].previous == life.previous &&
-                           lives_[previous.next].previous_generation == previous.generation &&
-                           lives_[previous.next].generation > life.generation;
-    if (!has_newer) previous.next = number;
+    Life& previous = lives_[life.previous_number];
+    if (!Follows(life, previous)) continue;
+    const Life& next = lives_[previous.next];
+    if (!Follows(next, previous) || next.generation < life.generation) previous.next = number;
   }
+}
+
+// The log's next segment, or the same one. A segment that was walked into does not begin with the
+// rest of a group that is still to come.
+uint32_t Lives::Next(uint32_t number) const {
+  const Life& next = lives_[lives_[number].next];
+  const bool goes_on = Follows(next, lives_[number]) && next.unit == nvlog::kFirstUnit;
+  return goes_on ? next.number : number;
 }
 
 void Lives::List() {
@@ -130,12 +123,7 @@ void Lives::List() {
 // Groups.
 
 bool Lives::CopyHeader(uint32_t number, uint64_t unit, RecordHeader* header) const {
-  if (unit < nvlog::kFirstUnit || unit >= units_end()) return false;
-  const nvlog::Place place = number * units_ + unit;
-  sys::CopyWords(header, view_.unit(place), sizeof(*header));
-  return nvlog::IsSane(*header, units_end() - unit) &&
-         header->header_crc ==
-             nvlog::HeaderCrc(*header, place, lives_[number].generation, view_.salt());
+  return nvlog::CopyHeader(view_, number * units_ + unit, lives_[number].generation, header);
 }
 
 Lsn Lives::Peek(uint32_t number, Lsn bound, bool* lost) const {
@@ -149,64 +137,47 @@ Lsn Lives::Peek(uint32_t number, Lsn bound, bool* lost) const {
   if (header.lsn >= bound) return 0;
   const bool is_newer = life.kept ? header.lsn >= life.last : header.lsn > life.last;
   if (!is_newer) return 0;
-  if (header.index == 0) {
-    const bool counts = header.commit == nvlog::CommitWord(header.lsn, view_.salt()) ||
-                        header.commit == nvlog::VoidWord(header.lsn, view_.salt());
-    return counts ? header.lsn : 0;
-  }
+  if (header.index == 0) return nvlog::WasCommitted(header, view_.salt()) ? header.lsn : 0;
   if (life.unit != nvlog::kFirstUnit || life.kept || Is(Mutant::kNoContinuation)) return 0;
   // The rest of a group: it comes with that, unless the segment before is gone.
-  const Life& previous = lives_[life.previous];
-  const bool waits = previous.generation == life.previous_generation && !previous.kept &&
-                     previous.last < header.lsn;
+  const Life& previous = lives_[life.previous_number];
+  const bool waits = Follows(life, previous) && previous.last < header.lsn;
   return waits ? 0 : header.lsn;
 }
 
 bool Lives::Walk(uint32_t number, std::vector<Move>* moves) const {
-  RecordHeader header;
-  if (!CopyHeader(number, lives_[number].unit, &header)) return false;
-  moves->assign(1, {number, lives_[number].unit});
-  const Lsn lsn = header.lsn;
-  const uint16_t count = header.count;
-  const bool is_rest = header.index != 0;
-  for (uint16_t index = header.index; index < count; ++index) {
-    Move* at = &moves->back();
-    const auto is_part = [&](uint32_t segment, uint64_t unit) {
-      return CopyHeader(segment, unit, &header) && header.lsn == lsn && header.index == index &&
-             header.count == count;
-    };
-    if (!is_part(at->number, at->unit)) {
-      if (is_rest || Is(Mutant::kNoContinuation)) break;
-      const uint32_t next = lives_[at->number].next;
-      if (lives_[at->number].kept || next == kNoLife ||
-          lives_[next].previous_generation != lives_[at->number].generation ||
-          lives_[next].previous != at->number || lives_[next].unit != nvlog::kFirstUnit ||
-          !is_part(next, nvlog::kFirstUnit)) {
-        return false;
-      }
-      moves->push_back({next, static_cast<uint32_t>(nvlog::kFirstUnit)});
-      at = &moves->back();
-    }
-    at->unit += static_cast<uint32_t>(nvlog::RecordUnits(header));
-  }
-  return true;
+  const uint32_t unit = lives_[number].unit;
+  RecordHeader first;
+  if (!CopyHeader(number, unit, &first)) return false;
+  moves->assign(1, {number, unit});
+  // The rest of a group has a part in each segment, which is walked over by itself.
+  const bool is_part = first.index != 0 || Is(Mutant::kNoContinuation);
+  const auto copy_header = [this](uint32_t segment, uint64_t at, RecordHeader* header) {
+    return CopyHeader(segment, at, header);
+  };
+  const auto next_of = [&](uint32_t segment) { return is_part ? segment : Next(segment); };
+  const auto move = [&](const RecordHeader& header, uint32_t segment, uint64_t at) {
+    if (segment != moves->back().number) moves->push_back({segment, 0});
+    moves->back().unit = static_cast<uint32_t>(at + nvlog::RecordUnits(header));
+  };
+  return nvlog::StepOverGroup(first, number, unit, copy_header, next_of, move) || is_part;
 }
 
 void Lives::Go(const std::vector<Move>& moves, Lsn lsn) {
   for (const Move& move : moves) {
     Life& life = lives_[move.number];
-    if (life.unit == nvlog::kFirstUnit && !life.kept && life.previous_generation != 0) {
-      // What was taken for a group that came to nothing begins with the rest of an older one.
-      Life& previous = lives_[life.previous];
-      const bool known = previous.generation == life.previous_generation;
-      if (known && previous.last <= lsn) previous.closed = true;
+    // A segment that was taken for a group that came to nothing begins with the rest of an older
+    // one.
+    Life& previous = lives_[life.previous_number];
+    if (life.unit == nvlog::kFirstUnit && Follows(life, previous) && previous.last <= lsn) {
+      previous.closed = true;
     }
     life.unit = move.unit;
     life.last = lsn;
   }
 }
 
-// Of the two headers, which say the same, the first one is read.
+// The first one of the two headers, which say the same, is read.
 uint8_t* Lives::Copy(uint32_t number, uint32_t end, Pieces* pieces) const {
   const Life& life = lives_[number];
   if (life.copied != 0) {

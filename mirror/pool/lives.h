@@ -12,28 +12,21 @@
 #include <vector>
 
 #include "mirror/pool/pieces.h"
-#include "src/nvlog/record.h"
+#include "src/nvlog/scan.h"
 #include "src/pool/pool.h"
 
 namespace nvcache::mirror {
 
 using pool::Lsn;
 
-inline constexpr uint32_t kNoLife = ~uint32_t{0};
-
-struct Life {
-  Lsn generation = 0;  // 0: none is known
-  Lsn last = 0;        // of the newest group that was walked over; of a kept segment at first 0
-  Lsn previous_generation = 0;
-  uint32_t previous = 0;    // the segment that its log filled before; 0 with generation 0: none
-  uint32_t next = kNoLife;  // the newest one that names it as the one before
-  uint32_t log = 0;
-  uint32_t unit = 0;    // behind what was walked over
-  uint32_t copied = 0;  // behind what lies in batches; 0: nothing does, nor its header
-  bool kept = false;
+struct Life : nvlog::LogSegment {
+  Lsn last = 0;          // the newest group's that was walked over; at first 0 in a kept segment
+  uint32_t next = 0;     // the newest segment that follows; or its own number: none is known
+  uint32_t unit = 0;     // behind what was walked over
+  uint32_t copied = 0;   // behind what lies in batches; 0: nothing does, nor its header
   bool closed = false;   // its log has gone on elsewhere
   bool stuck = false;    // a group there is damaged: nothing behind it is copied
-  bool touched = false;  // by the batch that is being made
+  bool touched = false;  // the batch that is being made has some of it
 };
 
 class Lives {
@@ -49,7 +42,7 @@ class Lives {
   uint32_t count() const { return static_cast<uint32_t>(lives_.size()); }
   Life& operator[](uint32_t number) { return lives_[number]; }
   const Life& operator[](uint32_t number) const { return lives_[number]; }
-  // Of logs, not closed; and kept ones.
+  // The segments of logs, not closed; and kept ones.
   const std::vector<uint32_t>& growing() const { return growing_; }
   const std::vector<uint32_t>& kept() const { return kept_; }
   // Kept ones of which something was copied, and that are gone: their records are void, all of
@@ -88,17 +81,17 @@ class Lives {
  private:
   void Add(uint32_t number, bool kept_alone);
   void Forget(uint32_t number);
-  void Link(const std::vector<uint32_t>& fresh);
+  uint32_t Next(uint32_t number) const;
+  void Link();
   void List();
 
   const pool::View view_;
   const pool::Seats& seats_;
-  const uint64_t units_;  // of a segment
+  const uint64_t units_;  // a segment's
   std::vector<Life> lives_;
   std::vector<uint32_t> growing_;
   std::vector<uint32_t> kept_;
   std::vector<uint32_t> gone_;
-  std::vector<uint32_t> fresh_;  // that a scan has added
 };
 
 }  // namespace nvcache::mirror

@@ -130,7 +130,7 @@ bool Marks::LookForSegments(uint64_t* taken) {
   return lives_.ScanKept();
 }
 
-// Of a segment that is not watched: its process lives, or another one is about to bring it to the
+// The process of a segment that is not watched lives, or another one is about to bring it to the
 // files, and nothing of what the round has was written after that.
 void Marks::SetWords(uint32_t number, uint32_t from, uint32_t end, uint8_t* bytes) const {
   const Watched* watched = Find(number);

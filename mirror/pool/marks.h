@@ -3,7 +3,7 @@
 // Groups whose words change when they were committed long ago: kept ones become void one by one,
 // and so do those of a dead process whose seat is unresolved.
 //
-// Which of them are void has to be what it was at one instant: the oldest become void first, and
+// The set of those that are void has to be that of one instant: the oldest become void first, and
 // one that newer ones hide only when these were committed. A word never changes back. So the words
 // are read twice, with a look for new groups in between, in segments that are new as well: if both
 // readings agree and there is no new group, it was like this in between.
@@ -20,8 +20,8 @@ namespace nvcache::mirror {
 // A group.
 struct Mark {
   Lsn lsn;
-  uint32_t unit;  // of its first header
-  bool is_void;   // as it was read last
+  uint32_t unit;  // its first header's
+  bool is_void;   // its word said so when it was read last
   bool sent;      // that it is void lies in a batch
 };
 
@@ -37,8 +37,8 @@ class Marks {
   // seen to be void. False: there is a group that is not below `bound`, or a segment is gone.
   // `taken`: the pool's count when all segments were looked at.
   bool Look(Lsn bound, uint64_t taken);
-  // Of the groups in units [`from`, `end`) of a segment, whose copy begins at `bytes`: they get the
-  // words that Look() has read.
+  // Gives the groups in units [`from`, `end`) of a segment, whose copy begins at `bytes`, the words
+  // that Look() has read.
   void SetWords(uint32_t number, uint32_t from, uint32_t end, uint8_t* bytes) const;
   // So does the image have them.
   void Sent(uint32_t number, uint32_t from, uint32_t end);
@@ -59,7 +59,7 @@ class Marks {
   struct Watched {
     uint32_t number = 0;
     Lsn generation = 0;
-    std::vector<Mark> marks;  // by their places
+    std::vector<Mark> marks;  // in the order of their places
   };
 
   bool LookForSegments(uint64_t* taken);
@@ -72,7 +72,7 @@ class Marks {
   const pool::View view_;
   const pool::Seats& seats_;
   Lives& lives_;
-  std::vector<Watched> watched_;  // by number
+  std::vector<Watched> watched_;  // in the order of their numbers
   std::vector<Lives::Move> moves_;
 };
 

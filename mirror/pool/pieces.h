@@ -13,7 +13,7 @@
 
 namespace nvcache::mirror {
 
-// The same for a batch, as SoftBytes().
+// A batch has so many ranges, as it has SoftBytes().
 inline constexpr size_t kSoftRanges = kMaxRanges / 4;
 
 class Pieces {

@@ -13,8 +13,8 @@
 
 namespace nvcache::mirror {
 
-// Of a pool that is open, in any mode; it stores nothing there, and needs no seat. `pool` outlives
-// the source, and the source its cursors. Each cursor is for one thread at a time.
+// Reads a pool that is open, in any mode; it stores nothing there, and needs no seat. `pool`
+// outlives the source, and the source its cursors. Each cursor is for one thread at a time.
 class PoolSource {
  public:
   explicit PoolSource(const pool::Pool& pool) : pool_(pool) {}

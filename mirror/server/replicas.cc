@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "mirror/store/error.h"
+#include "mirror/core/error.h"
 
 namespace nvcache::mirror {
 

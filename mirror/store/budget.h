@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What all images and copies of a server may have together. Bytes of address space are counted, not
-// those that were written: so a copy that was begun can be finished.
+// The memory that all images and copies of a server may have together. Bytes of address space are
+// counted, not those that were written: so a copy that was begun can be finished.
 #ifndef NVCACHE_MIRROR_STORE_BUDGET_H_
 #define NVCACHE_MIRROR_STORE_BUDGET_H_
 
@@ -18,7 +18,7 @@ class Budget {
     used_ += bytes;
     return true;
   }
-  // Of what is there already.
+  // Counts bytes that are there already.
   void TakeAnyway(uint64_t bytes) { used_ += bytes; }
   void Give(uint64_t bytes) { used_ -= bytes; }
 

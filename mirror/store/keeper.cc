@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -46,15 +47,15 @@ bool Send(const std::string& state, int fd) {
     header->cmsg_len = CMSG_LEN(sizeof(int));
     std::memcpy(CMSG_DATA(header), &fd, sizeof(fd));
   }
-  const Descriptor socket_file(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const sys::Descriptor socket_file(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   return socket_file.IsOpen() &&
          sendmsg(socket_file.get(), &message, MSG_NOSIGNAL) == static_cast<ssize_t>(state.size());
 }
 
 }  // namespace
 
-std::vector<std::pair<std::string, Descriptor>> TakeKept() {
-  std::vector<std::pair<std::string, Descriptor>> kept;
+std::vector<std::pair<std::string, sys::Descriptor>> TakeKept() {
+  std::vector<std::pair<std::string, sys::Descriptor>> kept;
   if (Variable("LISTEN_PID") == std::to_string(getpid())) {
     const int count = std::max(0, atoi(Variable("LISTEN_FDS").c_str()));
     std::istringstream names(Variable("LISTEN_FDNAMES"));
@@ -62,7 +63,7 @@ std::vector<std::pair<std::string, Descriptor>> TakeKept() {
       std::string name;
       std::getline(names, name, ':');
       fcntl(fd, F_SETFD, FD_CLOEXEC);
-      kept.emplace_back(name, Descriptor(fd));
+      kept.emplace_back(name, sys::Descriptor(fd));
     }
   }
   for (const char* name : {"LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"}) unsetenv(name);

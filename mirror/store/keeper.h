@@ -9,13 +9,13 @@
 #include <utility>
 #include <vector>
 
-#include "mirror/core/descriptor.h"
+#include "src/sys/descriptor.h"
 
 namespace nvcache::mirror {
 
-// What was kept, by its name; nothing, if this process was not started by systemd. Once: the
+// The kept descriptors, by their names; none, if this process was not started by systemd. Once: the
 // variables are gone from the environment then.
-std::vector<std::pair<std::string, Descriptor>> TakeKept();
+std::vector<std::pair<std::string, sys::Descriptor>> TakeKept();
 
 // True: somebody listens to Notify() and Keep().
 bool HasKeeper();

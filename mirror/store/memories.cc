@@ -22,7 +22,7 @@ constexpr const char* kSuffix = ".image";
 }  // namespace
 
 void Memories::UseFolder(const std::string& folder) {
-  Descriptor file(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  sys::Descriptor file(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!file.IsOpen()) {
     throw StoreError("folder " + folder + " cannot be opened (" + Why(errno) + "); make it first");
   }
@@ -44,7 +44,7 @@ void Memories::UseFolder(const std::string& folder) {
   if (error) throw StoreError("folder " + folder + " cannot be read: " + error.message());
 }
 
-void Memories::Adopt(const std::string& name, Descriptor file) {
+void Memories::Adopt(const std::string& name, sys::Descriptor file) {
   auto store = std::make_unique<MemoryStore>(std::move(file), name, boot_, &budget_);
   store->Seal();
   stores_[name] = std::move(store);
@@ -73,10 +73,10 @@ MemoryStore* Memories::Make(const std::string& name) {
                  std::to_string(kMaxMemories) + " at most");
   }
   const int flags = O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC;
-  Descriptor file = folder_file_.IsOpen()
-                        ? Descriptor(openat(folder_file_.get(), (name + kSuffix).c_str(), flags,
-                                            S_IRUSR | S_IWUSR))
-                        : MakeMemory(name);
+  sys::Descriptor file = folder_file_.IsOpen()
+                             ? sys::Descriptor(openat(folder_file_.get(), (name + kSuffix).c_str(),
+                                                      flags, S_IRUSR | S_IWUSR))
+                             : MakeMemory(name);
   if (!file.IsOpen()) throw NoRoom("no memory for mirror " + name + ": " + Why(errno));
   auto store = std::make_unique<MemoryStore>(std::move(file), name, boot_, &budget_);
   return (stores_[name] = std::move(store)).get();

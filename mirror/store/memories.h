@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "mirror/core/descriptor.h"
 #include "mirror/store/budget.h"
 #include "mirror/store/memory_store.h"
+#include "src/sys/descriptor.h"
 
 namespace nvcache::mirror {
 
@@ -29,7 +29,7 @@ class Memories {
   // are opened. A StoreError: it is not, it cannot be used, or another server has it.
   void UseFolder(const std::string& folder);
   // A descriptor that somebody kept while there was no server.
-  void Adopt(const std::string& name, Descriptor file);
+  void Adopt(const std::string& name, sys::Descriptor file);
 
   // nullptr: there is none of that name.
   MemoryStore* Find(const std::string& name);
@@ -52,7 +52,7 @@ class Memories {
   Id boot_;
   Budget budget_;
   std::string folder_;
-  Descriptor folder_file_;
+  sys::Descriptor folder_file_;
   std::map<std::string, std::unique_ptr<MemoryStore>> stores_;
 };
 

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -18,12 +19,13 @@ namespace nvcache::mirror {
 namespace {
 
 constexpr uint64_t kPage = 4096;
-constexpr uint64_t kPiece = 2 << 20;  // of an area, had at once
-constexpr uint64_t kBlock = 1024;     // of zeros, left out
+constexpr uint64_t kPiece = 2 << 20;  // bytes of an area that are had at once
+constexpr uint64_t kBlock = 1024;     // bytes of zeros that are left out
 
 uint64_t Whole(uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
-// What was stored before is stored if this is, and what is stored later is not if this is not.
+// If this is stored, so is all that was stored before; if it is not, nothing is that is stored
+// later.
 void Publish(uint64_t* word, uint64_t value) {
   std::atomic_signal_fence(std::memory_order_seq_cst);
   std::atomic_ref<uint64_t>(*word).store(value, std::memory_order_release);
@@ -58,8 +60,8 @@ Id RandomId() {
   return id;
 }
 
-Descriptor MakeMemory(const std::string& name) {
-  return Descriptor(memfd_create(("nvcache " + name).c_str(), MFD_CLOEXEC));
+sys::Descriptor MakeMemory(const std::string& name) {
+  return sys::Descriptor(memfd_create(("nvcache " + name).c_str(), MFD_CLOEXEC));
 }
 
 bool CanLock(uint64_t bytes) {
@@ -71,7 +73,7 @@ bool CanLock(uint64_t bytes) {
   return can;
 }
 
-MemoryStore::MemoryStore(Descriptor file, std::string name, const Id& boot, Budget* budget)
+MemoryStore::MemoryStore(sys::Descriptor file, std::string name, const Id& boot, Budget* budget)
     : file_(std::move(file)), name_(std::move(name)), budget_(*budget) {
   if (!budget_.Take(kFrontBytes)) {
     throw NoRoom("the memory of mirror " + name_ + " does not fit into the limit");
@@ -310,7 +312,7 @@ Range MemoryStore::Find(uint64_t offset) const {
   const Area& area = areas_[ImageArea()];
   const uint64_t base = AreaOffset(ImageArea());
   for (uint64_t at = offset / kRangeUnit * kRangeUnit; at < area.size;) {
-    // What was never written has no pages, and gets none by being read.
+    // Bytes that were never written have no pages, and get none by being read.
     const off_t data = lseek(file_.get(), static_cast<off_t>(base + at), SEEK_DATA);
     if (data < 0 || static_cast<uint64_t>(data) - base >= area.size) break;
     const auto hole = static_cast<uint64_t>(lseek(file_.get(), data, SEEK_HOLE)) - base;

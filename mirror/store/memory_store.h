@@ -18,11 +18,11 @@
 #include <string>
 #include <vector>
 
-#include "mirror/core/descriptor.h"
+#include "mirror/core/error.h"
 #include "mirror/core/store.h"
 #include "mirror/store/budget.h"
-#include "mirror/store/error.h"
 #include "mirror/store/layout.h"
+#include "src/sys/descriptor.h"
 
 namespace nvcache::mirror {
 
@@ -30,7 +30,7 @@ class MemoryStore : public Store {
  public:
   // The file is empty, or as another MemoryStore has left it. `boot` is not none. A StoreError says
   // what is wrong with the file; NoRoom: the machine, or the budget.
-  MemoryStore(Descriptor file, std::string name, const Id& boot, Budget* budget);
+  MemoryStore(sys::Descriptor file, std::string name, const Id& boot, Budget* budget);
   ~MemoryStore() override;
   MemoryStore(const MemoryStore&) = delete;
   MemoryStore& operator=(const MemoryStore&) = delete;
@@ -39,7 +39,7 @@ class MemoryStore : public Store {
   bool remembers() const { return remembers_; }
   // One that does not remember is as if it were not there, until this was called.
   void Seal();
-  // Of one that is not sealed: it goes on as the one that was spilled.
+  // One that is not sealed goes on as the one that was spilled.
   void Become(const Id& incarnation, Epoch promised, Version version);
 
   const std::string& name() const { return name_; }
@@ -87,7 +87,7 @@ class MemoryStore : public Store {
     if (on_step) on_step();
   }
 
-  Descriptor file_;
+  sys::Descriptor file_;
   std::string name_;
   Budget& budget_;
   uint8_t* front_ = nullptr;
@@ -101,7 +101,7 @@ class MemoryStore : public Store {
 };
 
 // A file in memory that ends with the last descriptor of it.
-Descriptor MakeMemory(const std::string& name);
+sys::Descriptor MakeMemory(const std::string& name);
 // So much memory may be locked by this process.
 bool CanLock(uint64_t bytes);
 Id RandomId();

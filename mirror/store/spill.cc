@@ -4,14 +4,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
 #include <vector>
 
-#include "mirror/core/descriptor.h"
 #include "mirror/core/error.h"
 #include "src/sys/crc32c.h"
+#include "src/sys/descriptor.h"
 
 namespace nvcache::mirror {
 
@@ -117,7 +118,7 @@ void Put(const MemoryStore& store, Output* output) {
 // The folder that a file is in.
 void SyncFolder(const std::string& path) {
   const std::string folder = std::filesystem::absolute(path).parent_path().string();
-  const Descriptor file(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const sys::Descriptor file(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!file.IsOpen() || fsync(file.get()) != 0) {
     throw StoreError("folder " + folder + " cannot be synced: " + Why(errno));
   }
@@ -205,9 +206,9 @@ void WriteSpill(Memories& memories, const std::string& path) {
     struct stat st = {};
     if (lstat(path.c_str(), &st) == 0 && !S_ISREG(st.st_mode)) throw StoreError(kNoFile);
     unlink(unfinished.c_str());
-    const Descriptor file(open(unfinished.c_str(),
-                               O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
-                               S_IRUSR | S_IWUSR));
+    const sys::Descriptor file(open(unfinished.c_str(),
+                                    O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+                                    S_IRUSR | S_IWUSR));
     if (!file.IsOpen()) throw StoreError(Why(errno));
     WriteAll(memories, file.get());
     if (rename(unfinished.c_str(), path.c_str()) != 0) throw StoreError(Why(errno));
@@ -220,7 +221,7 @@ void WriteSpill(Memories& memories, const std::string& path) {
 
 Loaded LoadSpill(Memories& memories, const std::string& path) {
   unlink((path + ".new").c_str());
-  const Descriptor file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  const sys::Descriptor file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (!file.IsOpen() && errno == ENOENT) return {};
   std::vector<MemoryStore*> made;
   Loaded loaded;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What a server remembers, on a disk, while its machine is off.
+// A spill has on a disk what a server remembers while its machine is off.
 //
 // Invariants
 //   A spill is loaded once: before the server that has loaded it answers anything, it is gone from
 //   the disk. A second load would make a server that has forgotten and says that it has not.
-//   What is loaded is whole: its last bytes are written last, and say what all others have to be.
+//   A spill that is loaded is whole: its last bytes are written last, and say what all others have
+//   to be.
 //   A mirror name that this run of the kernel remembers is not taken from a spill: the spill is
 //   older.
 #ifndef NVCACHE_MIRROR_STORE_SPILL_H_

@@ -12,7 +12,7 @@ class App;
 
 namespace nvcache::tool {
 
-// As those of recovery/tool/commands.h.
+// They add subcommands as the functions of recovery/tool/commands.h do.
 void AddServe(CLI::App& app, int* status);
 void AddMirror(CLI::App& app, int* status);
 // `nvcache recover --mirror`.

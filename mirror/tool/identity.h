@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What the command line says of servers, keys and etcd, and this process's own names.
+// The words of the command line on servers, keys and etcd, and this process's own names.
 #ifndef NVCACHE_MIRROR_TOOL_IDENTITY_H_
 #define NVCACHE_MIRROR_TOOL_IDENTITY_H_
 
@@ -15,7 +15,7 @@
 namespace nvcache::tool {
 
 struct Connecting {
-  std::string name;  // of the mirror
+  std::string name;  // the mirror's
   std::string keys;
   bool insecure = false;
   mirror::EtcdOptions etcd;
@@ -25,7 +25,7 @@ void AddConnecting(CLI::App* command, Connecting* connecting);
 // A Failure names the option that is wrong.
 void Check(const Connecting& connecting);
 mirror::Identity IdentityOf(const Connecting& connecting);
-// Of this process; no other has the same. For people.
+// The name of this process; no other has the same. For people.
 std::string Self();
 // One line on standard error.
 void Say(const std::string& text);

@@ -68,7 +68,7 @@ ImageFile::~ImageFile() {
 
 void ImageFile::Begin(uint64_t size) {
   unlink(beside_.c_str());
-  file_ = mirror::Descriptor(
+  file_ = sys::Descriptor(
       open(beside_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!file_.IsOpen()) FailAt(beside_);
   // A pool has all of its blocks: a store into a hole could fail.

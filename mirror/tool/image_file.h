@@ -7,8 +7,8 @@
 #include <memory>
 #include <string>
 
-#include "mirror/core/descriptor.h"
 #include "mirror/core/source.h"
+#include "src/sys/descriptor.h"
 
 namespace nvcache::tool {
 
@@ -21,14 +21,15 @@ class ImageFile {
   // All zeros, mode 0600. A Failure if it cannot be made.
   void Begin(uint64_t size);
   void Write(uint64_t offset, const uint8_t* bytes, size_t length);
-  // As it is now: all of it, and then no more, at `position`. The file outlives it.
+  // A cursor of the file as it is now: of all of it, and then no more, at `position`. The file
+  // outlives it.
   std::unique_ptr<mirror::Cursor> NewCursor(mirror::Position position) const;
   // It takes the place of what is at `path`.
   void End();
 
  private:
   const std::string path_, beside_;
-  mirror::Descriptor file_;
+  sys::Descriptor file_;
   uint64_t size_ = 0;
 };
 

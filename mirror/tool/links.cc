@@ -7,13 +7,18 @@ namespace nvcache::tool {
 
 class Links::Wire : public mirror::Link::Wire {
  public:
-  explicit Wire(mirror::Client* client) : client_(*client) {}
+  Wire(Links* links, size_t server, const std::string& address)
+      : links_(*links), client_(&links->loop_, address, &links->identity_, links) {
+    links_.servers_[&client_] = server;
+  }
+  ~Wire() override { links_.servers_.erase(&client_); }
   void Connect() override { client_.Connect(); }
   void Close() override { client_.Close(); }
   void Send(mirror::Message message) override { client_.Send(message); }
 
  private:
-  mirror::Client& client_;
+  Links& links_;
+  mirror::Client client_;
 };
 
 Links::Links(const Connecting& connecting, mirror::Loop* loop, Owner* owner)
@@ -23,16 +28,8 @@ Links::Links(const Connecting& connecting, mirror::Loop* loop, Owner* owner)
 
 Links::~Links() { loop_.Unwatch(watch_); }
 
-std::unique_ptr<mirror::Link::Wire> Links::MakeWire(const std::string& address) {
-  mirror::Client::Listener* const self = this;
-  clients_.push_back(std::make_unique<mirror::Client>(&loop_, address, &identity_, self));
-  return std::make_unique<Wire>(clients_.back().get());
-}
-
-size_t Links::ServerOf(const mirror::Client* client) const {
-  size_t server = 0;
-  while (clients_[server].get() != client) ++server;
-  return server;
+std::unique_ptr<mirror::Link::Wire> Links::MakeWire(size_t server, const std::string& address) {
+  return std::make_unique<Wire>(this, server, address);
 }
 
 }  // namespace nvcache::tool

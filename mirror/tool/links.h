@@ -4,10 +4,9 @@
 #ifndef NVCACHE_MIRROR_TOOL_LINKS_H_
 #define NVCACHE_MIRROR_TOOL_LINKS_H_
 
+#include <map>
 #include <memory>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "mirror/core/link.h"
 #include "mirror/etcd/client.h"
@@ -19,7 +18,7 @@ namespace nvcache::tool {
 
 class Links : private mirror::Client::Listener {
  public:
-  // What comes in. Never within a call of Wire's.
+  // The links tell their owner what comes in, never within a call of Wire's.
   class Owner {
    public:
     virtual ~Owner() = default;
@@ -31,14 +30,15 @@ class Links : private mirror::Client::Listener {
   Links(const Connecting& connecting, mirror::Loop* loop, Owner* owner);
   ~Links() override;
 
-  std::unique_ptr<mirror::Link::Wire> MakeWire(const std::string& address);
+  // To a server, by its number. The one before, if there was one, is gone.
+  std::unique_ptr<mirror::Link::Wire> MakeWire(size_t server, const std::string& address);
   mirror::EtcdClient& etcd() { return etcd_; }
   mirror::Loop& loop() { return loop_; }
 
  private:
   class Wire;
 
-  size_t ServerOf(const mirror::Client* client) const;
+  size_t ServerOf(const mirror::Client* client) const { return servers_.at(client); }
   void OnConnected(mirror::Client* client) override { owner_.OnConnected(ServerOf(client)); }
   void OnMessage(mirror::Client* client, const mirror::Message& message) override {
     owner_.OnMessage(ServerOf(client), message);
@@ -50,7 +50,7 @@ class Links : private mirror::Client::Listener {
   mirror::Loop& loop_;
   Owner& owner_;
   const mirror::Identity identity_;
-  std::vector<std::unique_ptr<mirror::Client>> clients_;
+  std::map<const mirror::Client*, size_t> servers_;  // by the wires that there are
   mirror::EtcdClient etcd_;
   mirror::Loop::Handle watch_ = 0;
 };

@@ -36,7 +36,7 @@ std::string Escaped(std::string_view text) {
 
 class Writer {
  public:
-  // What follows are the samples of it. `kind`: gauge, counter or histogram.
+  // The samples of it follow. `kind`: gauge, counter or histogram.
   void Begin(const char* name, const char* kind, const char* help) {
     name_ = fmt::format("nvcache_mirror_{}", name);
     text_ += fmt::format("# HELP {0} {1}\n# TYPE {0} {2}\n", name_, help, kind);

@@ -33,7 +33,7 @@ struct ServerMetrics {
 struct MirrorMetrics {
   mirror::State state = mirror::State::kNone;
   mirror::Epoch epoch = 0;                // 0: it has none yet
-  std::optional<mirror::Mode> mode = {};  // of the record, as it was seen last
+  std::optional<mirror::Mode> mode = {};  // the record's, as it was seen last
   mirror::Position position = 0;
   mirror::Position next = 0;      // LSN of the pool
   mirror::Time below_quorum = 0;  // ns during which no majority has followed
@@ -50,7 +50,7 @@ struct MetricLine {
   std::vector<std::pair<std::string, std::string>> labels;
   double value = 0;
 
-  // Of the label; empty: it has none of this name.
+  // The value of the label; empty: there is none of this name.
   std::string Label(std::string_view label) const;
 };
 // Those of a text that are whole; comments and what cannot be read are left out.

@@ -21,10 +21,9 @@
 #include <utility>
 #include <vector>
 
-#include "mirror/core/descriptor.h"
+#include "mirror/core/error.h"
 #include "mirror/core/lag.h"
 #include "mirror/core/writer.h"
-#include "mirror/net/error.h"
 #include "mirror/net/page_server.h"
 #include "mirror/pool/source.h"
 #include "mirror/tool/commands.h"
@@ -37,6 +36,7 @@
 #include "recovery/tool/wait.h"
 #include "src/pool/byte_locks.h"
 #include "src/pool/mirror_words.h"
+#include "src/sys/descriptor.h"
 
 namespace nvcache::tool {
 namespace {
@@ -49,14 +49,6 @@ constexpr Time kTick = 20'000'000;           // ns
 constexpr uint64_t kBellWait = 100'000'000;  // ns, until the end of the thread is looked for
 constexpr std::chrono::seconds kLease(10);
 constexpr Time kLeasePause = 1'000'000'000;
-
-static_assert(static_cast<uint32_t>(mirror::State::kNone) == pool::kMirrorNone);
-static_assert(static_cast<uint32_t>(mirror::State::kReal) == pool::kMirrorReal);
-static_assert(static_cast<uint32_t>(mirror::State::kJoining) == pool::kMirrorJoining);
-static_assert(static_cast<uint32_t>(mirror::State::kMirrored) == pool::kMirrorMirrored);
-static_assert(static_cast<uint32_t>(mirror::State::kLeaving) == pool::kMirrorLeaving);
-static_assert(static_cast<uint32_t>(mirror::State::kFailing) == pool::kMirrorFailing);
-static_assert(static_cast<uint32_t>(mirror::State::kFenced) == pool::kMirrorFenced);
 
 struct MirrorArguments {
   std::string pool;
@@ -86,7 +78,7 @@ class Signal {
 
  private:
   Loop& loop_;
-  mirror::Descriptor file_;
+  sys::Descriptor file_;
   Loop::Handle watch_ = 0;
 };
 
@@ -167,14 +159,14 @@ class MirrorProcess : private Writer::Host, private Links::Owner {
   Links links_;
   Signal drained_;
   mirror::PageServer page_;
-  mirror::Descriptor signals_;
+  sys::Descriptor signals_;
   const std::string self_ = Self();
   std::unique_ptr<Writer> writer_;
   mirror::State told_ = mirror::State::kNone;
   std::map<size_t, std::string> problems_;  // that were told, by server
   bool etcd_told_ = false;
   mirror::Lag lag_;
-  // By server: of its image, when it last followed; 0: it never has.
+  // The position of each server's image when it last followed; 0: it never has.
   std::vector<mirror::Position> positions_ =
       std::vector<mirror::Position>(arguments_.servers.size());
   Time noted_ = Loop::Now();
@@ -182,8 +174,9 @@ class MirrorProcess : private Writer::Host, private Links::Owner {
 
   std::atomic<bool> over_{false};
   std::thread listener_;       // takes turns of the loop: a call waits for it
-  std::exception_ptr broken_;  // what it has met; it has ended
-  // What is to be brought to the disk, and what was; the thread ends when both are the same.
+  std::exception_ptr broken_;  // the error that it has met; it has ended
+  // The position that is to be drained, and the one that was; the thread ends when both are the
+  // same.
   std::thread drainer_;
   std::atomic<mirror::Position> to_drain_{0}, was_drained_{0};
 };
@@ -201,7 +194,7 @@ void MirrorProcess::Run() {
   for (const int number : {SIGTERM, SIGINT}) sigaddset(&set, number);
   sigprocmask(SIG_BLOCK, &set, nullptr);
   signal(SIGPIPE, SIG_IGN);
-  signals_ = mirror::Descriptor(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  signals_ = sys::Descriptor(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   loop_.Watch(signals_.get(), EPOLLIN, [this](uint32_t) { OnSignal(); });
   if (!arguments_.metrics.empty()) {
     const uint16_t port = page_.Listen(arguments_.metrics);
@@ -371,7 +364,7 @@ void MirrorProcess::WriteRecord(const mirror::Record& record, uint64_t revision)
 }
 
 std::unique_ptr<mirror::Link::Wire> MirrorProcess::MakeWire(size_t server) {
-  return links_.MakeWire(arguments_.servers[server]);
+  return links_.MakeWire(server, arguments_.servers[server]);
 }
 
 void MirrorProcess::OnMessage(size_t server, const mirror::Message& message) {

@@ -19,8 +19,8 @@
 #include <utility>
 #include <vector>
 
+#include "mirror/core/error.h"
 #include "mirror/core/recoverer.h"
-#include "mirror/net/error.h"
 #include "mirror/tool/commands.h"
 #include "mirror/tool/image_file.h"
 #include "mirror/tool/links.h"
@@ -82,9 +82,10 @@ class Recovery : private Recoverer::Host, private Links::Owner {
  private:
   void ReadRecord() override;
   void WriteRecord(const mirror::Record& record, uint64_t revision) override;
-  std::unique_ptr<mirror::Link::Wire> MakeWire(size_t, const std::string& address) override {
-    return links_.MakeWire(address);
+  std::unique_ptr<mirror::Link::Wire> MakeWire(size_t holder, const std::string& address) override {
+    return links_.MakeWire(holder, address);
   }
+  void AskForMirror() override;
   bool Prepare(const mirror::Id& lineage, uint64_t pool_size) override;
   void WritePool(const mirror::Range& range, const uint8_t* bytes) override {
     image_.Write(range.offset, bytes, range.length);
@@ -114,6 +115,7 @@ class Recovery : private Recoverer::Host, private Links::Owner {
   Recoverer recoverer_;
   const mirror::Time begun_ = Loop::Now();
   bool told_ = false, etcd_told_ = false;
+  std::string writer_;  // the holder of the writer's key
   bool replays_ = false;
   int status_ = kOk;
 };
@@ -143,10 +145,21 @@ void Recovery::Tick() {
 }
 
 void Recovery::TellWaiting() {
-  if (told_ || recoverer_.phase() != Phase::kPromising) return;
+  if (told_ || (recoverer_.phase() != Phase::kLooking && recoverer_.phase() != Phase::kPromising)) {
+    return;
+  }
   if (Loop::Now() - begun_ < kQuiet) return;
   told_ = true;
   const mirror::Record& record = *recoverer_.record().known();
+  if (record.mode == mirror::Mode::kReal) {
+    if (recoverer_.MirrorLives()) {
+      Say(fmt::format(
+          "{}: its mirror lives ({}), so nothing is lost; waiting until it ends. If its "
+          "machine is given up, make a new pool, and begin its mirror with --take-over",
+          Named(), writer_));
+    }
+    return;
+  }
   std::string text;
   for (size_t i = 0; i < record.holders.size(); ++i) {
     if (recoverer_.Counts(i)) continue;
@@ -195,6 +208,14 @@ void Recovery::ReadRecord() {
     }
     recoverer_.Found(answer.reached && (answer.record || answer.revision == 0), answer.record,
                      static_cast<uint64_t>(answer.revision), Loop::Now());
+  });
+}
+
+void Recovery::AskForMirror() {
+  links_.etcd().FindWriter(arguments_.connecting.name, [this](const mirror::WriterAnswer& answer) {
+    if (!answer.reached) return;
+    writer_ = answer.by;
+    recoverer_.HeardOfMirror(!answer.by.empty());
   });
 }
 

@@ -16,14 +16,12 @@
 #include <utility>
 #include <vector>
 
-#include "mirror/core/descriptor.h"
+#include "mirror/core/error.h"
 #include "mirror/core/ids.h"
-#include "mirror/net/error.h"
 #include "mirror/net/keys.h"
 #include "mirror/net/loop.h"
 #include "mirror/net/server.h"
 #include "mirror/server/replicas.h"
-#include "mirror/store/error.h"
 #include "mirror/store/keeper.h"
 #include "mirror/store/memories.h"
 #include "mirror/store/spill.h"
@@ -32,6 +30,7 @@
 #include "recovery/tool/commands.h"
 #include "recovery/tool/text.h"
 #include "src/sys/boot.h"
+#include "src/sys/descriptor.h"
 
 namespace nvcache::tool {
 namespace {
@@ -48,7 +47,7 @@ struct ServeArguments {
   std::string spill;
 };
 
-// What strangers cause does not fill a disk with lines.
+// Strangers do not fill a disk with the lines that they cause.
 class Complaints {
  public:
   void Say(const std::string& text) {
@@ -101,7 +100,7 @@ void KeepOne(const mirror::MemoryStore& store) {
                   store.name()));
 }
 
-// What was there before this process.
+// Remembers what was there before this process.
 void Remember(const ServeArguments& arguments, mirror::Memories* memories) {
   memories->keep = KeepOne;
   auto kept = mirror::TakeKept();
@@ -146,7 +145,7 @@ class Signals {
     for (const int number : {SIGTERM, SIGINT, SIGUSR1, SIGPWR}) sigaddset(&set, number);
     sigprocmask(SIG_BLOCK, &set, nullptr);
     signal(SIGPIPE, SIG_IGN);
-    file_ = mirror::Descriptor(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+    file_ = sys::Descriptor(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
     if (!file_.IsOpen()) throw Failure{kFailed, "signals cannot be waited for"};
     loop->Watch(file_.get(), EPOLLIN, [this, loop, spills](uint32_t) {
       signalfd_siginfo info;
@@ -158,7 +157,7 @@ class Signals {
   }
 
  private:
-  mirror::Descriptor file_;
+  sys::Descriptor file_;
 };
 
 std::string Greeting(const std::vector<std::string>& addresses, mirror::Memories& memories) {

@@ -15,19 +15,18 @@
 #include <string_view>
 #include <vector>
 
-#include "mirror/core/descriptor.h"
 #include "mirror/core/error.h"
 #include "mirror/net/address.h"
-#include "mirror/net/error.h"
 #include "mirror/tool/commands.h"
 #include "mirror/tool/metrics.h"
 #include "recovery/tool/commands.h"
 #include "recovery/tool/text.h"
+#include "src/sys/descriptor.h"
 
 namespace nvcache::tool {
 namespace {
 
-constexpr timeval kPatience = {.tv_sec = 5, .tv_usec = 0};  // of each call
+constexpr timeval kPatience = {.tv_sec = 5, .tv_usec = 0};  // for each call
 constexpr size_t kMaxPage = size_t{1} << 20;
 constexpr std::string_view kRequest = "GET /metrics HTTP/1.1\r\nHost: mirror\r\n\r\n";
 constexpr std::string_view kGood = "HTTP/1.1 200 ";
@@ -40,10 +39,10 @@ struct StatusArguments {
   throw Failure{kFailed, fmt::format("{}: no mirror answers there: {}", address, why)};
 }
 
-mirror::Descriptor Connect(const std::string& text) {
+sys::Descriptor Connect(const std::string& text) {
   int error = 0;
   for (const mirror::Address& address : mirror::Resolve(text)) {
-    mirror::Descriptor socket(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sys::Descriptor socket(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof(kPatience));
     setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &kPatience, sizeof(kPatience));
     if (connect(socket.get(), address.get(), address.length) == 0) return socket;
@@ -53,7 +52,7 @@ mirror::Descriptor Connect(const std::string& text) {
 }
 
 std::string ReadPage(const std::string& text) {
-  const mirror::Descriptor socket = Connect(text);
+  const sys::Descriptor socket = Connect(text);
   if (send(socket.get(), kRequest.data(), kRequest.size(), MSG_NOSIGNAL) < 0) {
     FailAt(text, mirror::Why(errno));
   }
@@ -69,7 +68,7 @@ std::string ReadPage(const std::string& text) {
   return page.substr(body + 4);
 }
 
-// By the names of metrics, without "nvcache_mirror_".
+// A server's numbers go by the names of metrics, without "nvcache_mirror_".
 struct Server {
   std::string stage = "?";
   std::string incarnation;

@@ -12,7 +12,7 @@ namespace nvcache::mirror {
 
 namespace {
 
-constexpr size_t kProtocolEnd = 6;  // of what every version has
+constexpr size_t kProtocolEnd = 6;  // every version has so much
 constexpr size_t kHeaderCrc = 116;
 constexpr uint16_t kWhole = 1;
 
@@ -96,7 +96,7 @@ bool IsKnown(Type type) {
 
 bool HasBytes(Type type) { return type == Type::kAppend || type == Type::kPiece; }
 
-// What the lengths may be, whatever the rest of the message is.
+// A message may have these lengths, whatever the rest of it is.
 bool AreSane(Type type, size_t name, size_t ranges, size_t bytes) {
   if ((type == Type::kPromise) != (name != 0) || name > kMaxName) return false;
   if (!HasBytes(type)) return ranges == 0 && bytes == 0;

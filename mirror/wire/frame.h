@@ -34,7 +34,7 @@ inline constexpr uint32_t kMagic = 0x6d43564e;  // "NVCm"
 inline constexpr uint16_t kProtocol = 1;
 inline constexpr size_t kHeaderBytes = 120;
 inline constexpr size_t kRangeBytes = 12;
-// Of the longest message.
+// Bytes of the longest message.
 inline constexpr size_t kMaxFrame = kHeaderBytes + kMaxName + kMaxRanges * kRangeBytes + kMaxBytes;
 
 // Appends the message to `out`. It is one that a Decoder accepts, if IsSane() says so.

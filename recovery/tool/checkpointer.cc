@@ -44,14 +44,20 @@ constexpr std::chrono::milliseconds kPause(500);
 // For it to give the pool up; it may have to wait for the disk first.
 constexpr std::chrono::seconds kPatience(30), kShortPatience(2), kNoPatience(0);
 constexpr std::chrono::milliseconds kShortPause(10);
+// The one setting that it has from whoever starts it.
+constexpr char kHuge[] = "NVCACHE_HUGE";
 
 struct CheckpointerArguments {
   std::string pool;
   bool stays = false;
-  bool left = false;  // by `nvcache run`, with kPost
+  bool left = false;  // `nvcache run` has left it, with kPost
 };
 
 volatile sig_atomic_t stopped = 0;
+
+std::string Assignment(const char* name, const char* value) {
+  return fmt::format("{}={}", name, value);
+}
 
 // ---------------------------------------------------------------------------------------------
 // The process.
@@ -157,8 +163,11 @@ int Serve(const CheckpointerArguments& arguments) {
   if (arguments.left) BeNobodys();
   const int post = arguments.left ? kPost : TakePost(path, arguments.stays);
   if (post < 0) return kOk;
-  std::array<std::string, 4> settings = {"NVCACHE_POOL=" + path, "NVCACHE_EMULATE=1",
-                                         "NVCACHE_NOTICE=0", "NVCACHE_DRAM=64k"};
+  std::vector<std::string> settings = {"NVCACHE_POOL=" + path, "NVCACHE_EMULATE=1",
+                                       "NVCACHE_NOTICE=0", "NVCACHE_DRAM=64k"};
+  if (const char* const huge = getenv(kHuge); huge != nullptr) {
+    settings.push_back(Assignment(kHuge, huge));
+  }
   std::vector<char*> environment;
   for (std::string& setting : settings) environment.push_back(setting.data());
   environment.push_back(nullptr);
@@ -170,13 +179,13 @@ int Serve(const CheckpointerArguments& arguments) {
 // ---------------------------------------------------------------------------------------------
 // Starting it.
 
-// What it is made from, which is never freed.
+// The process is made from this, which is never freed.
 struct NewProcess {
   int post;
   std::array<std::string, 4> words;
-  std::string setting;
+  std::vector<std::string> settings;
   std::array<char*, 5> arguments;    // and a null pointer
-  std::array<char*, 2> environment;  // the same
+  std::array<char*, 3> environment;  // the same
   struct alignas(64) Stack {
     std::array<char, 8192> bytes;
     void* top() { return bytes.data() + bytes.size(); }
@@ -223,8 +232,8 @@ bool IsReaper() {
 }
 
 // For how long to wait until nobody uses the pool. Its checkpointer, which is told to look what is
-// wanted of it, gives it up; but it may just be taking a seat, and be no other process. Of one that
-// was killed, the kernel may not have freed all.
+// wanted of it, gives it up; but it may just be taking a seat, and be no other process. The
+// kernel may not have freed all of one that was killed.
 std::chrono::seconds PatienceWith(const std::string& path) {
   ScopedPool pool;
   pool::Problem problem;
@@ -259,9 +268,12 @@ void StartCheckpointer(const std::string& pool) {
     for (size_t i = 0; i < process->words.size(); ++i) {
       process->arguments[i] = process->words[i].data();
     }
-    if (const char* const libraries = getenv("LD_LIBRARY_PATH"); libraries != nullptr) {
-      process->setting = fmt::format("LD_LIBRARY_PATH={}", libraries);
-      process->environment[0] = process->setting.data();
+    for (const char* const name : {"LD_LIBRARY_PATH", kHuge}) {
+      const char* const value = getenv(name);
+      if (value != nullptr) process->settings.push_back(Assignment(name, value));
+    }
+    for (size_t i = 0; i < process->settings.size(); ++i) {
+      process->environment[i] = process->settings[i].data();
     }
     const int child = clone(Between, process->stack_between.top(), CLONE_VM | CLONE_VFORK, process);
     while (child > 0 && waitpid(child, nullptr, __WALL) < 0 && errno == EINTR) continue;

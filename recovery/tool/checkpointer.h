@@ -10,11 +10,11 @@
 
 namespace nvcache::tool {
 
-// Leaves one behind, unless the pool has one, or it would become a child of this process. Of one
-// thread. It leaves undone the steps that fail: the pool does without.
+// Leaves one behind, unless the pool has one, or it would become a child of this process. One
+// thread calls it. It leaves undone the steps that fail: the pool does without.
 void StartCheckpointer(const std::string& pool);
 
-// What is wanted of a pool's checkpointer, if it has one, as long as this lives.
+// Asks a pool's checkpointer, if it has one, for something, for as long as this lives.
 class Wish {
  public:
   enum What : uint32_t { kKeepOff = pool::kKeepOffByte, kHurry = pool::kHurryByte };

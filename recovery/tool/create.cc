@@ -10,6 +10,7 @@
 #include <string>
 
 #include "recovery/tool/commands.h"
+#include "recovery/tool/huge.h"
 #include "recovery/tool/open.h"
 #include "recovery/tool/text.h"
 #include "src/settings/settings.h"
@@ -21,6 +22,7 @@ struct CreateArguments {
   std::string pool;
   std::string size;
   bool emulate = false;
+  bool populate = false;
   uint32_t commit = pool::kCommitOwn;
 };
 
@@ -28,6 +30,17 @@ struct CreateArguments {
 bool IsDevice(const std::string& path) {
   struct stat st = {};
   return stat(path.c_str(), &st) == 0 && S_ISCHR(st.st_mode);
+}
+
+// The pool is right without, and slower at first.
+void Populate(const pool::Pool& pool, const std::string& path) {
+  const uint64_t small = MakeAllHuge(pool);
+  if (small == 0) return;
+  fmt::print(
+      stderr,
+      "nvcache: {}: {} of it stay in small pages; huge ones take Linux 6.1, a pool on tmpfs, "
+      "and free memory\n",
+      Printable(path), Size(small));
 }
 
 int Create(const CreateArguments& arguments) {
@@ -41,6 +54,7 @@ int Create(const CreateArguments& arguments) {
              {.size = size, .emulate = arguments.emulate, .commit = arguments.commit});
   ScopedPool pool;
   OpenPool(&pool, arguments.pool, pool::Mode::kInspect, kAnyMemory);
+  if (arguments.populate) Populate(pool, arguments.pool);
   fmt::print("created {}: {}, durability {} ({})\n", Printable(arguments.pool),
              Size(pool.view().superblock->pool_size), LevelOf(pool).name, LevelOf(pool).meaning);
   FinishOutput();
@@ -74,6 +88,10 @@ void AddCreate(CLI::App& app, int* status) {
   command->add_flag("--emulate", arguments->emulate,
                     "Accept memory that is not persistent: writes then survive the death of the\n"
                     "program, not a power failure. Not needed with --commit");
+  command->add_flag(
+      "--populate", arguments->populate,
+      "Put all of an emulated or mirrored pool into huge pages now: some seconds for\n"
+      "each GiB. Else its checkpointer does, as far as it is used");
   command->footer(
       "Examples:\n"
       "  nvcache create /mnt/pmem/pool --size 16G\n"

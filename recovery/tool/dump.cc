@@ -51,7 +51,7 @@ class Dump {
   Exporter* exporter_;
   uint32_t last_file_ = nvlog::kNoFile;  // most records follow one of their file
   std::string last_path_;
-  uint32_t identified_ = nvlog::kNoFile;  // what the exporter knows
+  uint32_t identified_ = nvlog::kNoFile;  // the file that the exporter knows
 };
 
 // LSN, log, place, kind, file, offset, length, group, state, path.

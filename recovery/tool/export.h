@@ -73,7 +73,7 @@ class Exporter {
     Extents written;
     Extents erased;                        // and not written since
     std::optional<uint64_t> truncated_to;  // the shortest that the file was
-    uint64_t size = 0;                     // of the data file
+    uint64_t size = 0;                     // the data file's
   };
 
   static std::string DataName(const Key& key);

@@ -191,6 +191,13 @@ void PrintText(const Findings& findings) {
   } else {
     fmt::print("{} {}\n", findings.dry_run ? "would recover" : "recovered", Applied(summary));
   }
+  if (summary.through_files != 0) {
+    fmt::print(
+        "{} write-through: of what a program without NVCache wrote there in the last seconds, "
+        "bytes may "
+        "lie under older ones\n",
+        Many(summary.through_files, "of these files was", "of these files were"));
+  }
   PrintNames(findings);
   for (const auto& [number, file] : findings.unresolved) PrintFile(file);
   PrintGroups(findings, "damaged", "the record at {} is not as it was written", findings.damaged);
@@ -213,6 +220,7 @@ Json ToJson(const Findings& findings) {
                {"files", summary.files},
                {"records", summary.records},
                {"bytes", summary.bytes},
+               {"through_files", summary.through_files},
                {"unresolved_files", summary.unresolved_files},
                {"unresolved_records", summary.unresolved_records},
                {"unresolved_bytes", summary.unresolved_bytes},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What a replay tells, collected, and printed.
+// Collects what a replay tells, and prints it.
 #ifndef NVCACHE_RECOVERY_TOOL_FINDINGS_H_
 #define NVCACHE_RECOVERY_TOOL_FINDINGS_H_
 

@@ -19,7 +19,7 @@ struct State {
   bool waits;  // for a mirror, which only one that lives ends
 };
 
-// By pool::kMirror*.
+// The states, in the order of pool::kMirror*.
 constexpr State kStates[] = {
     {"none", "a sync waits: no mirror has ever come", true},
     {"real", "a sync goes to the disk", false},

@@ -23,7 +23,7 @@ struct Mirroring {
 
 Mirroring FindMirroring(const pool::Pool& pool);
 
-// "mirrored"; of what is none, "unknown".
+// "mirrored"; "unknown", if there is no such state.
 const char* MirrorStateName(uint32_t state);
 // One sentence: what a sync does now.
 std::string MirrorText(const Mirroring& mirroring);
@@ -34,7 +34,7 @@ uint64_t CountOf(const pool::MirrorWaits& waits);
 // Microseconds that this share of the waits, 0 to 1, was not longer than: the end of a bucket, so
 // at most twice as much as it was; of the last bucket, its beginning. 0: nobody waited.
 uint64_t Quantile(const pool::MirrorWaits& waits, double share);
-// What has come since `before`; all of it, if that is of another pool.
+// The waits since `before`; all of them, if that is of another pool.
 pool::MirrorWaits Between(const pool::MirrorWaits& before, const pool::MirrorWaits& now);
 
 }  // namespace nvcache::tool

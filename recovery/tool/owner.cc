@@ -54,7 +54,7 @@ bool IsStopped(uint32_t pid, uint64_t pool_inode) {
   if (line[end + 2] != 'T' && line[end + 2] != 't') return false;
   std::ifstream maps(fmt::format("/proc/{}/maps", pid));
   for (std::string map; std::getline(maps, map);) {
-    // "from-to rw-s offset 00:18 42 path". Of some file systems the device is not that of stat.
+    // "from-to rw-s offset 00:18 42 path". On some file systems the device is not that of stat.
     std::istringstream words(map);
     std::string range, access, offset, device;
     uint64_t inode = 0;
@@ -74,14 +74,14 @@ std::vector<uint64_t> CountSegments(const pool::Pool& pool) {
   return counts;
 }
 
+}  // namespace
+
 std::string ProgramOf(uint32_t pid) {
   std::ifstream file(fmt::format("/proc/{}/comm", pid));
   std::string name;
   std::getline(file, name);
   return name;
 }
-
-}  // namespace
 
 std::vector<Process> FindProcesses(const pool::Pool& pool) {
   std::vector<Process> processes;
@@ -109,7 +109,7 @@ std::vector<Process> FindProcesses(const pool::Pool& pool) {
     const pool::Conduct& conduct = seats.ConductOf(i);
     process.rule = pool::Peek(conduct.rule);
     process.through_written = pool::Peek(conduct.through_written);
-    // What it had before that is below the checkpoint.
+    // Groups that it had before that are below the checkpoint.
     if (const uint64_t since = pool::Peek(conduct.through_since); since != 0) {
       process.through_since = std::max(since, seats.through_moved());
     }
@@ -179,7 +179,7 @@ Json ProcessJson(const Process& process, const PendingOfSeat& pending) {
           {"oldest_pending_age_ns", age != 0 ? Json(age) : Json()}};
 }
 
-// Of another run of the kernel nothing of it is known.
+// Nothing of it is known from another run of the kernel.
 Through FindThrough(const pool::Pool& pool) {
   const pool::Seats& seats = pool.seats();
   if (!pool.dirty() || !pool.IsSameBoot()) return {};

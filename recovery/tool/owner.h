@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Who uses a pool.
+// The processes that use a pool.
 #ifndef NVCACHE_RECOVERY_TOOL_OWNER_H_
 #define NVCACHE_RECOVERY_TOOL_OWNER_H_
 
@@ -25,7 +25,7 @@ struct Process {
   uint32_t seat = 0;
   uint32_t pid = 0;
   bool alive = false;    // its life byte says so; of an orphan, a process replays it
-  bool stopped = false;  // by a signal, or by a debugger; it is alive
+  bool stopped = false;  // a signal or a debugger has stopped it; it is alive
   uint32_t state = 0;    // pool::Seat::state
   bool checkpointer = false;
   std::string program;
@@ -40,7 +40,10 @@ struct Process {
   uint32_t through_written = 0;  // pool::Conduct::through_written
 };
 
-// Of a pool that is not clean. If nobody lives, they are those who have left it so.
+// The name of a process's program; empty: it cannot be read.
+std::string ProgramOf(uint32_t pid);
+
+// The processes of a pool that is not clean. If nobody lives, they are those who have left it so.
 std::vector<Process> FindProcesses(const pool::Pool& pool);
 
 // "alive", "stopped", "dead", "replayed", "unresolved", "left".
@@ -62,13 +65,13 @@ struct Through {
 };
 
 Through FindThrough(const pool::Pool& pool);
-// What is above the checkpoint, since when it is there, and what is to be done where it stays.
+// Says what is above the checkpoint, since when, and what is to be done where it stays.
 std::string ThroughText(const Through& through, const Pending& pending);
 Json ThroughJson(const Through& through, const Pending& pending);
 
 struct Owner {
   Use use = Use::kClean;
-  uint32_t pid = 0;     // of a process that has the pool, or died using it; 0: unknown
+  uint32_t pid = 0;     // a process that has the pool, or died using it; 0: unknown
   bool alive = false;   // a process of this number exists: not always the same one
   std::string program;  // its name, when it is alive
   uint64_t since = 0;   // ns since 1970

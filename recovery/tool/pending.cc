@@ -24,7 +24,7 @@ class Collector {
   void Describe();
 
  private:
-  // Of a file, in the logs of one seat that are of write-through, or that are not.
+  // The part of a file in the logs of one seat that are of write-through, or that are not.
   struct Part {
     uint64_t records = 0;
     uint64_t bytes = 0;
@@ -46,7 +46,7 @@ class Collector {
   const nvlog::GroupWalk& walk_;
   Pending& pending_;
   Parts back_, through_;
-  nvlog::Lsn last_ = 0;  // of the newest group that was counted
+  nvlog::Lsn last_ = 0;  // the newest group's that was counted
   bool last_kept_ = false;
 };
 

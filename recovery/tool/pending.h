@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What is pending in a pool's logs, file by file.
+// The pending records in a pool's logs, file by file.
 #ifndef NVCACHE_RECOVERY_TOOL_PENDING_H_
 #define NVCACHE_RECOVERY_TOOL_PENDING_H_
 
@@ -28,25 +28,25 @@ struct PendingPart {
   std::set<uint32_t> files;
 };
 
-// Of the logs of one seat.
+// The part that is in the logs of one seat.
 struct PendingOfSeat : PendingPart {
-  PendingPart through;  // of it, in the logs of write-through
+  PendingPart through;  // the part of it in the logs of write-through
 };
 
 struct Pending {
   uint64_t records = 0;
   uint64_t bytes = 0;
-  PendingPart through;      // of these, in logs of write-through; settled ones are on the disk
-  uint64_t units = 0;       // of all pending groups, with headers and file records
-  uint64_t kept_units = 0;  // of these, in kept segments
+  PendingPart through;      // those in logs of write-through; settled ones are on the disk
+  uint64_t units = 0;       // all pending groups', with headers and file records
+  uint64_t kept_units = 0;  // those in kept segments
   uint64_t kept_records = 0;
   uint64_t damaged_groups = 0;
   uint64_t unfinished_groups = 0;
   std::map<uint32_t, PendingFile> files;  // by the walk's number; kNoFile: nobody knows which
   std::map<uint32_t, PendingOfSeat> seats;
-  // Of files, by the seat and their newest number in a log: FileKey.
+  // The files' numbers, by the seat and their newest number in a log: FileKey.
   std::map<uint64_t, uint32_t> walk_numbers;
-  pool::Lsn oldest = 0;              // of the first record; 0: there is none
+  pool::Lsn oldest = 0;              // the first record's; 0: there is none
   pool::Lsn through_checkpoint = 0;  // that of write-through
   std::set<uint32_t> segments;       // that hold any of it: the others are free
   bool complete = true;              // else there is more than that
@@ -57,7 +57,7 @@ struct Pending {
   }
 };
 
-// As in pool::Statistics::failing_file.
+// pool::Statistics::failing_file has the same.
 inline uint64_t FileKey(uint32_t log, uint32_t number) {
   return uint64_t{log / pool::kLogsOfSeat} << 32 | (uint64_t{number} + 1);
 }

@@ -13,7 +13,7 @@ struct ListedPool {
   std::string path;
   std::string user;  // whose rights count; empty: the owner's
   bool may_be_missing = false;
-  std::string mistake;  // of its line; the rest does not count then
+  std::string mistake;  // the mistake in its line; the rest does not count then
 };
 
 // Reads a list: one pool a line, `[USER] [-]/PATH`; "-": the pool may be missing. Empty lines and

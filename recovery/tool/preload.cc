@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kName = "libnvcache.so";
-constexpr std::string_view kSeparators = " :";  // of LD_PRELOAD; see ld.so(8)
+constexpr std::string_view kSeparators = " :";  // LD_PRELOAD's; see ld.so(8)
 
 bool IsLibrary(std::string_view path) {
   return path.substr(path.rfind('/') + 1) == kName;  // npos + 1 is 0
@@ -37,14 +37,13 @@ std::vector<std::string> Items(std::string_view preload) {
 }
 
 // `items` without our library, in whatever folder it lies.
-std::string Others(const std::vector<std::string>& items) {
-  std::string others;
-  for (const std::string& item : items) {
-    if (IsLibrary(item)) continue;
-    if (!others.empty()) others += ':';
-    others += item;
-  }
-  return others;
+std::vector<std::string> Others(std::vector<std::string> items) {
+  std::erase_if(items, IsLibrary);
+  return items;
+}
+
+std::string Joined(const std::vector<std::string>& items) {
+  return fmt::format("{}", fmt::join(items, ":"));
 }
 
 bool IsFile(const fs::path& path) {
@@ -61,7 +60,7 @@ std::string Checked(const std::string& library) {
                               Printable(library), kName)};
   }
   const std::optional<pool::ElfNoteContent> note = ReadNote(library);
-  // By this name it is known to the dynamic linker of NVCache's musl, which leaves it out.
+  // The dynamic linker of NVCache's musl knows it by this name, and leaves it out.
   if (!note || !IsLibrary(library)) {
     throw Failure{kRunFailed, fmt::format("{}: is not {}, or not of this version; "
                                           "give the one that came with this nvcache",
@@ -121,17 +120,21 @@ void LeaveLibrary(char** argv) {
   if (preload == nullptr) return;
   const std::vector<std::string> items = Items(preload);
   if (std::none_of(items.begin(), items.end(), IsLibrary)) return;
-  SetOrUnset("LD_PRELOAD", Others(items));
+  SetOrUnset("LD_PRELOAD", Joined(Others(items)));
   execv("/proc/self/exe", argv);
   // Without /proc: stay; the worst is a message that the pool is in use.
 }
 
-void SetPreload(Kind kind, const std::string& wanted) {
+void SetPreload(const Program& program, const std::string& wanted) {
   const char* const preload = getenv("LD_PRELOAD");
-  const std::string others = Others(Items(preload != nullptr ? preload : ""));
-  const std::string library = ChooseLibrary(kind, wanted);
-  const bool both = !library.empty() && !others.empty();
-  SetOrUnset("LD_PRELOAD", library + (both ? ":" : "") + others);
+  std::vector<std::string> items = Others(Items(preload != nullptr ? preload : ""));
+  const std::string library = ChooseLibrary(program.kind, wanted);
+  if (!library.empty()) {
+    if (!program.sanitizer.empty()) items.insert(items.begin(), program.sanitizer);
+    const auto ours = std::stable_partition(items.begin(), items.end(), WantsToBeFirst);
+    items.insert(ours, library);
+  }
+  SetOrUnset("LD_PRELOAD", Joined(items));
 }
 
 }  // namespace nvcache::tool

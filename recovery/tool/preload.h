@@ -14,11 +14,12 @@ namespace nvcache::tool {
 // the library would take, and recover, the pool that the command is asked about.
 void LeaveLibrary(char** argv);
 
-// Sets LD_PRELOAD for a program of this kind, and what it starts: the library first, then what is
-// there already. The library is `wanted` if given, else the one that came with this binary. A
-// program that does not need it runs without; one that cannot bear it never gets it. A Failure when
-// there is none, or another file in its place.
-void SetPreload(Kind kind, const std::string& wanted);
+// Sets LD_PRELOAD for this program, and what it starts: the library first, then what is there
+// already. A library that wants to be the first comes before it, if the program needs one or it is
+// there. Ours is `wanted` if given, else the one that came with this binary. A program that does
+// not need it runs without; one that cannot bear it never gets it. A Failure when there is none, or
+// another file in its place.
+void SetPreload(const Program& program, const std::string& wanted);
 
 }  // namespace nvcache::tool
 

@@ -17,17 +17,19 @@
 #include <memory>
 #include <sstream>
 #include <string_view>
+#include <vector>
 
 namespace nvcache::tool {
 namespace {
 
 constexpr std::string_view kBlanks = " \t";
-// What the kernel looks at, and no more.
+// The kernel looks at no more.
 constexpr size_t kScriptLine = 256;
 constexpr int kMostInterpreters = 5;
 constexpr size_t kMostHeaders = 65536 / sizeof(Elf64_Phdr);
-// Of all notes of a file; ours is among the first.
+// Bytes of the notes of a file that are read; ours is among the first.
 constexpr size_t kMostNotes = 64 * 1024;
+constexpr size_t kMostDynamic = 64 * 1024;
 
 // A regular file, read at offsets that the file itself may have named.
 class File {
@@ -70,6 +72,7 @@ class File {
 struct Elf {
   bool other_machine = false;
   std::string linker;
+  std::string sanitizer;
   std::optional<pool::ElfNoteContent> note;
 };
 
@@ -104,9 +107,49 @@ bool ReadLinker(const File& file, const Elf64_Phdr& header, std::string* linker)
   return !linker->empty();
 }
 
+// Where in the file a program that is loaded has this address.
+std::optional<uint64_t> OffsetOf(const std::vector<Elf64_Phdr>& loaded, uint64_t address) {
+  for (const Elf64_Phdr& header : loaded) {
+    const uint64_t distance = address - header.p_vaddr;
+    if (address >= header.p_vaddr && distance < header.p_filesz) return header.p_offset + distance;
+  }
+  return {};
+}
+
+// The name at an offset of the file, as long as a file's may be.
+std::string ReadName(const File& file, uint64_t offset) {
+  std::string name = file.Read(offset, NAME_MAX + 1);
+  name.resize(std::min(name.find('\0'), name.size()));
+  return name;
+}
+
+// The one of the needed libraries that wants to be the first; or empty.
+std::string FindSanitizer(const File& file, const std::vector<Elf64_Phdr>& loaded,
+                          const Elf64_Phdr& dynamic) {
+  const std::string bytes =
+      file.Read(dynamic.p_offset, std::min<uint64_t>(dynamic.p_filesz, kMostDynamic));
+  std::vector<uint64_t> needed;
+  std::optional<uint64_t> names;
+  Elf64_Dyn entry;
+  for (size_t at = 0; at + sizeof(entry) <= bytes.size(); at += sizeof(entry)) {
+    std::memcpy(&entry, bytes.data() + at, sizeof(entry));
+    if (entry.d_tag == DT_NULL) break;
+    if (entry.d_tag == DT_NEEDED) needed.push_back(entry.d_un.d_val);
+    if (entry.d_tag == DT_STRTAB) names = OffsetOf(loaded, entry.d_un.d_ptr);
+  }
+  if (!names) return {};
+  for (const uint64_t offset : needed) {
+    std::string name = ReadName(file, *names + offset);
+    if (WantsToBeFirst(name)) return name;
+  }
+  return {};
+}
+
 bool ReadHeaders(const File& file, const Elf64_Ehdr& start, Elf* elf) {
   if (start.e_phentsize != sizeof(Elf64_Phdr) || start.e_phnum > kMostHeaders) return false;
   size_t notes_left = kMostNotes;
+  std::vector<Elf64_Phdr> loaded;
+  Elf64_Phdr dynamic = {};
   for (unsigned i = 0; i < start.e_phnum; ++i) {
     Elf64_Phdr header;
     if (start.e_phoff > INT64_MAX || !file.Get(start.e_phoff + i * sizeof(header), &header)) {
@@ -116,12 +159,15 @@ bool ReadHeaders(const File& file, const Elf64_Ehdr& start, Elf* elf) {
         !ReadLinker(file, header, &elf->linker)) {
       return false;
     }
+    if (header.p_type == PT_LOAD) loaded.push_back(header);
+    if (header.p_type == PT_DYNAMIC) dynamic = header;
     if (header.p_type == PT_NOTE && !elf->note) {
       const size_t size = std::min<uint64_t>(header.p_filesz, notes_left);
       notes_left -= size;
       elf->note = FindNote(file.Read(header.p_offset, size));
     }
   }
+  elf->sanitizer = FindSanitizer(file, loaded, dynamic);
   return true;
 }
 
@@ -145,7 +191,7 @@ bool IsExecutable(const std::string& path) {
          faccessat(AT_FDCWD, path.c_str(), X_OK, AT_EACCESS) == 0;
 }
 
-// As execvp does. Empty when there is none.
+// Finds the program as execvp does. Empty when there is none.
 std::string FindInPath(const std::string& name) {
   if (name.empty()) return {};
   if (name.find('/') != std::string::npos) return IsExecutable(name) ? name : "";
@@ -162,8 +208,8 @@ std::string FindInPath(const std::string& name) {
   }
 }
 
-// The name that "env ARGUMENTS" executes: behind -S and assignments. Of other options nothing is
-// known: they are taken for names, and not found.
+// The name that "env ARGUMENTS" executes: behind -S and assignments. Nothing is known of
+// other options: they are taken for names, and not found.
 std::string NameForEnv(const std::string& arguments) {
   std::istringstream words(arguments);
   std::string word;
@@ -249,12 +295,23 @@ Program Examine(const std::string& name) {
     const std::optional<Elf> elf = ReadElf(file);
     if (elf) {
       program.linker = elf->linker;
+      program.sanitizer = elf->sanitizer;
       program.kind = KindOf(program.path, *elf);
     }
     if (IsExecutable(program.path) && GetsRights(program.path)) program.kind = Kind::kPrivileged;
     break;
   }
   return program;
+}
+
+bool WantsToBeFirst(std::string_view library) {
+  // LD_PRELOAD has no way to write a name with one of these.
+  if (library.find_first_of(" :") != library.npos) return false;
+  library.remove_prefix(library.rfind('/') + 1);  // npos + 1 is 0
+  for (const std::string_view name : {"libasan.so", "libclang_rt.asan"}) {
+    if (library.substr(0, name.size()) == name) return true;
+  }
+  return false;
 }
 
 bool CanCache(Kind kind) {

@@ -45,10 +45,10 @@ struct RecoverArguments {
   bool discard = false;
 };
 
-// What became of one pool.
+// The outcome for one pool.
 struct Result {
   int status = kOk;
-  std::string message;  // what is wrong, if the status is not kOk
+  std::string message;  // says what is wrong, if the status is not kOk
   Json json;
 };
 
@@ -226,7 +226,7 @@ Result RecoverApart(const RecoverArguments& arguments, const ListedPool& listed,
   return result;
 }
 
-// Of several: that something was not done at all weighs most.
+// The status of several: that something was not done at all weighs most.
 int Worse(int a, int b) {
   constexpr std::array kOrder = {kOk, kDamaged, kUnresolved, kFailed};
   return std::find(kOrder.begin(), kOrder.end(), a) > std::find(kOrder.begin(), kOrder.end(), b)

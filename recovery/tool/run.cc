@@ -176,7 +176,7 @@ int Run(const RunArguments& arguments, const std::vector<std::string>& command) 
   const settings::Settings settings = ReadSettings();
   const Program program = Examine(command[0]);
   if (!CanCache(program.kind)) Warn(program, settings.required);
-  SetPreload(program.kind, arguments.shim);
+  SetPreload(program, arguments.shim);
   if (PassesPreload(program.kind)) {
     try {
       PreparePool(settings);
@@ -245,6 +245,9 @@ void AddOptions(CLI::App* command, const std::shared_ptr<RunArguments>& argument
         "Whether the log has the names in folders that are synced: auto or never [auto]");
   value("--checkpointer", "CHECKPOINTER", "RULE",
         "Leave a checkpointer behind, unless there is one: auto or never [auto]");
+  value(
+      "--huge", "HUGE", "SIZE",
+      "Of an emulated pool, what it may put into huge pages; or auto or never [auto: all in use]");
   command->add_flag("--wait", arguments->waits,
                     "End when all that the program wrote is on the disk");
   value("--batch-min", "BATCH_MIN", "N", "Pages that start a write-back [1000]");

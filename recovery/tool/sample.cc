@@ -15,7 +15,7 @@ namespace {
 
 // A log that is full of gigabytes takes seconds to read: that is not worth it each time.
 constexpr std::chrono::milliseconds kPatience{200};
-constexpr int kShare = 20;  // of the time, one part of so many is spent on reading the logs
+constexpr int kShare = 20;  // one part of so many of the time is spent on reading the logs
 
 double Seconds(const Sample& before, const Sample& now) {
   return std::chrono::duration<double>(Between(before, now)).count();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What `nvcache top` sees of a pool at one moment, and what has happened between two of them.
+// `nvcache top` sees this of a pool at one moment, and computes what has happened between two.
 #ifndef NVCACHE_RECOVERY_TOOL_SAMPLE_H_
 #define NVCACHE_RECOVERY_TOOL_SAMPLE_H_
 

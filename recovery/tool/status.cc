@@ -7,10 +7,13 @@
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <vector>
 
 #include "recovery/tool/commands.h"
 #include "recovery/tool/counters.h"
+#include "recovery/tool/hindered.h"
+#include "recovery/tool/huge.h"
 #include "recovery/tool/mirroring.h"
 #include "recovery/tool/open.h"
 #include "recovery/tool/owner.h"
@@ -32,9 +35,11 @@ struct Report {
   Level level;
   Owner owner;
   std::vector<Process> processes;
+  std::vector<Hindered> hindered;
   Through through;
   Mirroring mirroring;
   uint64_t frame_segments;
+  std::optional<uint64_t> huge;
   pool::Statistics statistics;
   Pending pending;
   bool superblock_damaged;
@@ -102,7 +107,7 @@ std::string StateText(const Owner& owner) {
   return text;
 }
 
-// Of the process that has waited longest. ns; 0: of none.
+// The age for the process that has waited longest. ns; 0: none has.
 uint64_t AgeOfOldest(const Report& report) {
   uint64_t age = 0;
   for (const Process& process : report.processes) {
@@ -205,6 +210,7 @@ void PrintText(const Report& report) {
     line("page frames", fmt::format("in {} of the segments, {}", segments,
                                     Size(segments * superblock.segment_size)));
   }
+  if (report.huge) line("huge pages", fmt::format("{} of it", Size(*report.huge)));
   line("pending", PendingText(report));
   if (const Through& through = report.through;
       through.used || through.error != 0 || report.pending.through.records != 0) {
@@ -222,6 +228,7 @@ void PrintText(const Report& report) {
          fmt::format("of process {}, {}: {}", last.pid, Time(last.time), Printable(last.text)));
   }
   PrintProcesses(report);
+  PrintHindered(report.hindered);
   PrintFiles(report);
   fmt::print("\nsince the pool was last opened for use:\n");
   for (const Counter& counter : kCounters) {
@@ -284,6 +291,7 @@ Json ToJson(const Report& report) {
   json["state"] = UseName(report.owner.use);
   json["owner"] = OwnerJson(report.owner);
   json["processes"] = ProcessesJson(report);
+  json["hindered"] = HinderedJson(report.hindered);
   json["durability"] = report.level.name;
   json["uuid"] = Uuid(report.superblock.uuid);
   json["created_ns"] = report.superblock.created;
@@ -292,6 +300,7 @@ Json ToJson(const Report& report) {
   json["segment_size"] = report.superblock.segment_size;
   json["segments_used"] = SegmentsUsed(report);
   json["segments_of_frames"] = report.frame_segments;
+  json["huge"] = report.huge ? Json(*report.huge) : Json();
   json["used"] = Used(report);
   json["pending_records"] = report.pending.records;
   json["pending_bytes"] = report.pending.bytes;
@@ -324,9 +333,11 @@ int RunStatus(const StatusArguments& arguments) {
                          .level = LevelOf(pool),
                          .owner = FindOwner(pool),
                          .processes = FindProcesses(pool),
+                         .hindered = FindHindered(pool),
                          .through = FindThrough(pool),
                          .mirroring = FindMirroring(pool),
                          .frame_segments = FrameSegments(pool),
+                         .huge = HugeBytes(pool),
                          .statistics = Snapshot(*pool.view().statistics()),
                          .pending = FindPending(pool),
                          .superblock_damaged = pool.superblock_damaged(),

@@ -14,7 +14,7 @@ namespace nvcache::tool {
 std::string Applied(const replay::Summary& summary);
 // "2 write calls are damaged and left out".
 std::string LeftOut(const replay::Summary& summary);
-// What is still in the pool, and why: "3 records of 1 file that cannot be found".
+// Says what is still in the pool, and why: "3 records of 1 file that cannot be found".
 std::string Kept(const replay::Summary& summary);
 
 }  // namespace nvcache::tool

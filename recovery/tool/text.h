@@ -34,7 +34,7 @@ void PutPath(Json& object, const std::string& key, const std::string& path);
 
 std::string OneLine(const Json& json);
 std::string Indented(const Json& json);
-// What is none: a value that is discarded, of no type.
+// A text that is no JSON gives a value that is discarded, of no type.
 Json Parse(const std::string& text);
 
 // Nanoseconds since `then`; 0 when that lies in the future.

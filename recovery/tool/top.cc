@@ -13,9 +13,11 @@
 #include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "recovery/tool/commands.h"
 #include "recovery/tool/counters.h"
+#include "recovery/tool/huge.h"
 #include "recovery/tool/sample.h"
 #include "recovery/tool/screen.h"
 #include "recovery/tool/text.h"
@@ -83,7 +85,7 @@ struct Row {
   Process process;
   PendingOfSeat pending;
   uint64_t room = 0;   // bytes
-  uint64_t age = 0;    // of its oldest pending record, ns; 0: there is none
+  uint64_t age = 0;    // its oldest pending record's, ns; 0: there is none
   double written = 0;  // to the disk, bytes each second
   double through = 0;  // through the log of write-through, the same
 };
@@ -204,6 +206,11 @@ std::string MirrorLine(const View& view) {
                      Many(mirroring.lacking, "LSN", "LSNs"), WaitsText(mirroring.waits));
 }
 
+std::string HugePart(const View& view) {
+  const std::optional<uint64_t> huge = HugeBytes(view.pool);
+  return huge ? fmt::format("; {} in huge pages", Size(*huge)) : "";
+}
+
 std::vector<std::string> Head(const View& view) {
   const pool::Superblock& superblock = *view.pool.view().superblock;
   const auto rate = [&](uint64_t pool::Statistics::*counter) {
@@ -219,8 +226,8 @@ std::vector<std::string> Head(const View& view) {
       fmt::format("pool     {}", Printable(view.path)),
       fmt::format("size     {}, durability {}, {}", Size(superblock.pool_size),
                   LevelOf(view.pool).name, Many(view.now.processes.size(), "process", "processes")),
-      fmt::format("room     {} of {} segments taken ({:.1f} %)", view.now.segments_taken,
-                  superblock.segment_count, full),
+      fmt::format("room     {} of {} segments taken ({:.1f} %){}", view.now.segments_taken,
+                  superblock.segment_count, full, HugePart(view)),
       fmt::format("pending  {}", PendingText(*view.now.pending)),
       fmt::format("to disk  {} records/s, {}, {} batches/s, {} flushes/s",
                   count(&Statistics::entries_cleaned), BytesRate(rate(&Statistics::bytes_cleaned)),
@@ -264,6 +271,8 @@ Json ToJson(const View& view) {
   json["segments"] = superblock.segment_count;
   json["segment_size"] = superblock.segment_size;
   json["segments_taken"] = view.now.segments_taken;
+  const std::optional<uint64_t> huge = HugeBytes(view.pool);
+  json["huge"] = huge ? Json(*huge) : Json();
   json["pending_records"] = pending.records;
   json["pending_bytes"] = pending.bytes;
   json["pending_complete"] = pending.complete;
@@ -310,7 +319,7 @@ void PrintAgainAndAgain(const TopArguments& arguments, Clock::duration interval)
   }
 }
 
-// Which column counts, and which lines are seen.
+// The column that sorts, and the lines that are seen.
 struct Position {
   size_t sort = kDefaultSort;
   size_t skipped = 0;

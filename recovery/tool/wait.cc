@@ -16,6 +16,7 @@
 #include "recovery/tool/checkpointer.h"
 #include "recovery/tool/commands.h"
 #include "recovery/tool/open.h"
+#include "recovery/tool/owner.h"
 #include "recovery/tool/pending.h"
 #include "recovery/tool/progress.h"
 #include "recovery/tool/take.h"
@@ -28,25 +29,29 @@ namespace {
 // Between two looks at what is pending, and for each of them.
 constexpr std::chrono::milliseconds kPause(20);
 constexpr std::chrono::milliseconds kLook(200);
+// Nothing has moved for so long: the checkpointer, if it was stopped, is let go on; then a process
+// that is stopped is not waited for.
+constexpr std::chrono::seconds kStall(2), kPatience(10);
 
 // A signal that somebody has sent to this process alone. The program gets the terminal's signals as
 // well: it is in the same process group.
 bool IsForUs(const siginfo_t& info) { return info.si_code <= 0; }
 
-// Of the child, when it has ended; -1: not yet. Any other process that loses its parent and becomes
-// our child, as process 1, is let go of.
+// The status of the child, when it has ended; -1: not yet. Any other process that loses its parent
+// and becomes our child, as process 1, is let go of.
 int StatusOf(pid_t child) {
   int ended = -1, status = 0;
   for (pid_t found; (found = waitpid(-1, &status, WNOHANG | WUNTRACED)) > 0;) {
     if (found != child) continue;
     if (!WIFSTOPPED(status)) ended = status;
-    // By the terminal: the shell is to see it. A user who sends SIGSTOP knows the program.
+    // The terminal has stopped it: the shell is to see that. A user who sends SIGSTOP knows the
+    // program.
     if (WIFSTOPPED(status) && WSTOPSIG(status) != SIGSTOP) raise(SIGSTOP);
   }
   return ended;
 }
 
-// What dead processes have left, if nobody else sees to it.
+// Recovers what dead processes have left, if nobody else sees to it.
 void RecoverDead(const std::string& path) {
   ScopedPool pool;
   try {
@@ -62,6 +67,43 @@ void RecoverDead(const std::string& path) {
                                           Printable(path))};
   }
 }
+
+// Whether what is pending gets less, and what is done where a stopped process is in the way.
+class Stall {
+ public:
+  explicit Stall(const pool::Pool& pool, const std::string& path) : pool_(pool), path_(path) {}
+
+  // A Failure: a process that is stopped has what is pending, and nothing helps.
+  void Look(const Pending& pending) {
+    const auto now = std::chrono::steady_clock::now();
+    if (pending.oldest != oldest_ || pending.bytes != bytes_ || since_ == Time()) {
+      oldest_ = pending.oldest;
+      bytes_ = pending.bytes;
+      since_ = now;
+    }
+    if (now - since_ < kStall) return;
+    for (const Process& process : FindProcesses(pool_)) {
+      if (!process.stopped) continue;
+      // The terminal stops it with the program's process group. It is ours, and nobody else waits
+      // for it to stay stopped.
+      if (process.checkpointer) kill(static_cast<pid_t>(process.pid), SIGCONT);
+      if (now - since_ < kPatience) continue;
+      throw Failure{
+          kRunFailed,
+          fmt::format("process {0} ({1}) is stopped, and has records in pool {2} that are "
+                      "not on the disk: let it go on with 'kill -CONT {0}'",
+                      process.pid, Name(process), Printable(path_))};
+    }
+  }
+
+ private:
+  using Time = std::chrono::steady_clock::time_point;
+  const pool::Pool& pool_;
+  const std::string& path_;
+  pool::Lsn oldest_ = 0;
+  uint64_t bytes_ = 0;
+  Time since_;
+};
 
 }  // namespace
 
@@ -101,6 +143,7 @@ void AwaitDisk(const std::string& path) {
   const pool::Lsn end = seats.next_lsn().load();
   const Wish wish(path, Wish::kHurry);
   Progress progress("bringing to the disk");
+  Stall stall(pool, path);
   for (uint64_t most = 0; pool.dirty();) {
     if (!seats.AnybodyLives() || seats.HasOrphans(pool::kNoSeat)) RecoverDead(path);
     seats.WakeCheckpointer();
@@ -108,6 +151,7 @@ void AwaitDisk(const std::string& path) {
     if (pending.oldest == 0 ? pending.complete : pending.oldest >= end) return;
     most = std::max(most, pending.bytes);
     progress.Update(most - pending.bytes, most);
+    stall.Look(pending);
     std::this_thread::sleep_for(kPause);
   }
 }
@@ -123,7 +167,7 @@ int EndAs(int wait_status) {
   sigaddset(&one, number);
   sigprocmask(SIG_UNBLOCK, &one, nullptr);
   raise(number);
-  return 128 + number;  // as shells say it
+  return 128 + number;  // shells say it so
 }
 
 }  // namespace nvcache::tool

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "src/nvlog/log_reading.h"
 #include "src/sys/arena.h"
 #include "src/sys/check.h"
 #include "src/sys/kernel.h"
@@ -34,8 +35,9 @@ constexpr uint64_t kStarvedNs = 500 * 1000 * 1000;
 // Between two looks for memory to take back, while little is left and nobody waits for it.
 constexpr uint64_t kTrimNs = 20 * 1000 * 1000;
 
-// Between two looks, within a batch, whether more of the pool's memory should be mapped.
-constexpr uint64_t kPrefaultPages = 64;
+// Pages, about, that a batch brings to the kernel at a time. Then others may write back, and more
+// of the pool's memory is mapped.
+constexpr uint64_t kPartPages = 64;
 
 // Nobody holds the lock, and all that was done under it is to be seen.
 bool Passable(sys::Mutex<sys::Rank::kErase>& lock) {
@@ -48,25 +50,27 @@ bool Passable(sys::Mutex<sys::Rank::kErase>& lock) {
 
 struct Cleaner::Batch {
   nvlog::Log::Ends ends;
-  nvlog::Lsn end = 0;  // every record below it was read
+  nvlog::Lsn end = 0;   // every record below it was read
+  nvlog::Lsn last = 0;  // the newest that was read
   uint64_t pages = 0;
   uint64_t groups = 0;
   dramcache::CachedFile* files = nullptr;
 };
 
-bool Cleaner::Start(const Host& host, const Limits& limits, uint32_t files, const Calls& calls) {
+bool Cleaner::Start(const Host& host, const Limits& limits, const Calls& calls) {
   limits_ = limits;
   calls_ = calls;
   starved_.store(false);
   starved_since_ = 0;
   host_ = &host;
   pages_per_group_ = 1;
-  if (!files_.Open(files) || !pages_.Open()) return false;
+  numbers_.store(0);
   uncovered_.store(0);
   cover_failed_ = false;
   stopping_.store(false);
   read_ = log_.newest() + 1;
   cleaned_.store(read_);
+  writer_.Begin();
   failing_.Clear();
   written_ = 0;
   thread_ = host.start_thread(&Main, this);
@@ -91,19 +95,19 @@ void Cleaner::Abandon() {
   log_.AnnounceRoom();
 }
 
-void Cleaner::LeaveToParent() {
-  thread_ = nullptr;
-  files_.Close();
-  pages_.Close();
-}
-
 void Cleaner::Add(CachedFile& file) {
-  files_.Add(file);
+  NVCACHE_CHECK(file.pending.load() == 0);
+  file.newest.store(0);
+  file.written_back.store(0);
+  // It may have been published by way of another pool, which had higher LSNs than this one.
+  file.published.store(log_.newest());
+  const uint32_t number = file.tag.number;
+  if (number >= numbers_.load()) numbers_.store(number + 1, std::memory_order_release);
   CountFiles(1);
 }
 
 void Cleaner::Remove(CachedFile& file) {
-  files_.Remove(file);
+  NVCACHE_CHECK(file.pending.load() == 0 && file.failing.load() == 0);
   CountFiles(~uint32_t{0});
 }
 
@@ -236,7 +240,6 @@ bool Cleaner::RunBatch() {
   const Lsn cleaned = cleaned_.load(), read = read_;
   RetryFailing();
   Batch batch;
-  log_.Look(&batch.ends);
   ReadBatch(&batch);
   SyncFiles(&batch);
   Unlist(&batch);
@@ -259,8 +262,16 @@ void Cleaner::MapAhead() {
 }
 
 void Cleaner::ReadBatch(Batch* batch) {
-  uint64_t prefault_at = 0;
-  Lsn last = 0;
+  log_.Look(&batch->ends);
+  while (ReadPart(batch)) MapAhead();
+  if (batch->groups > 0) pages_per_group_ = batch->pages / batch->groups + 1;
+}
+
+// False: that was the last part.
+bool Cleaner::ReadPart(Batch* batch) {
+  sys::Lock lock(writer_.lock());
+  const uint64_t enough = batch->pages + kPartPages;
+  bool more = false;
   for (;;) {
     const Place place = log_.NextRecord(batch->ends);
     if (place == kNoPlace) {
@@ -268,37 +279,38 @@ void Cleaner::ReadBatch(Batch* batch) {
       break;
     }
     const RecordHeader& header = log_.At(place);
-    NVCACHE_CHECK(header.lsn >= last && header.lsn >= read_);
+    NVCACHE_CHECK(header.lsn >= batch->last && header.lsn >= read_);
     // Above the bound there may be others that are not seen.
     batch->end = std::min(header.lsn, batch->ends.bound);
-    if (header.lsn != last) {
+    if (header.lsn != batch->last) {
       if (header.lsn >= batch->ends.bound || batch->pages >= limits_.batch_max) break;
+      more = batch->pages >= enough || !writer_.HasRoomForGroup();
+      if (more) break;
       ++batch->groups;
     }
-    if (!AddRecord(header, batch)) break;
-    last = header.lsn;
+    if (!AddRecord(place, batch)) break;
+    batch->last = header.lsn;
     log_.Pass(place);
-    if (batch->pages >= prefault_at) {
-      MapAhead();
-      prefault_at = batch->pages + kPrefaultPages;
-    }
   }
-  WritePages();
-  if (batch->groups > 0) pages_per_group_ = batch->pages / batch->groups + 1;
+  writer_.Write();
+  return more;
 }
 
 // Records of a file that fails are left to RetryFailing. False: it is too early for the record.
-bool Cleaner::AddRecord(const RecordHeader& header, Batch* batch) {
-  if (header.kind == Kind::kFile || files_.IsPublished(header)) return true;
-  CachedFile& file = files_.Of(header);
+bool Cleaner::AddRecord(Place place, Batch* batch) {
+  const RecordHeader& header = log_.At(place);
+  CachedFile& file = calls_.file_of(header.file);
+  if (header.kind == Kind::kFile || file.IsPublished(header.lsn)) return true;
   // An erasure is in the log, and the kernel's own is still to come.
   if (header.kind != Kind::kData && !Passable(file.erase_lock)) return false;
   if (file.failing.load() != 0 || !AddFile(file, batch)) return true;
-  if (header.kind != Kind::kData) return true;
-  const uint64_t pages = nvlog::PagesOf(header.offset, header.length);
-  if (!pages_.HasRoom(pages)) WritePages();
-  ForEachPage(header, [&](uint64_t page) { pages_.Add(file, page); });
-  batch->pages += pages;
+  if (header.kind != Kind::kData) {
+    writer_.Write();
+    writer_.NoteWritten(header.lsn);
+    return true;
+  }
+  batch->pages += nvlog::PagesOf(header.offset, header.length);
+  writer_.Add(file, place);
   return true;
 }
 
@@ -309,19 +321,21 @@ bool Cleaner::AddFile(CachedFile& file, Batch* batch) {
   file.batch_synced = false;
   file.batch_next = batch->files;
   batch->files = &file;
-  long error = CheckDescriptor(file);
-  if (error == 0) error = -file.erase_error.load();
-  if (error < 0) failing_.Add(file, error);
+  const long error = writer_.Check(file);
+  if (error < 0) writer_.Fail(file, error);
   return error == 0;
 }
 
-void Cleaner::WritePages() {
-  pages_.Write([this](CachedFile& file, long error) { failing_.Add(file, error); });
-}
-
 void Cleaner::SyncFiles(Batch* batch) {
+  for (CachedFile* file = batch->files; file != nullptr; file = file->batch_next) {
+    sys::Lock lock(writer_.lock());
+    if (calls_.written != nullptr && file->failing.load() == 0) calls_.written(*file);
+  }
   const auto tell = [this](CachedFile& file, long error) {
-    if (error < 0) failing_.Add(file, error);
+    if (error >= 0) return;
+    sys::Lock lock(writer_.lock());
+    syncer_.ForgetKernel(file);
+    writer_.Fail(file, error);
   };
   syncer_.SyncTogether(batch->files, limits_.together, tell);
   for (CachedFile* file = batch->files; file != nullptr; file = file->batch_next) {
@@ -364,8 +378,8 @@ void Cleaner::Advance(const Batch& batch) {
 // It is below the checkpoint, and its place is not yet free.
 void Cleaner::ForgetRecord(Place place) {
   const RecordHeader& header = log_.At(place);
-  if (files_.IsPublished(header)) return;
-  CachedFile& file = files_.Of(header);
+  CachedFile& file = calls_.file_of(header.file);
+  if (file.IsPublished(header.lsn)) return;
   const bool fails = file.failing.load() != 0;
   switch (header.kind) {
     case Kind::kData:
@@ -400,8 +414,12 @@ void Cleaner::ForgetPages(CachedFile& file, Place place) {
 
 // Everything is on disk that the file has in the log, as far as it was read.
 void Cleaner::Recovered(CachedFile& file) {
+  {
+    sys::Lock lock(writer_.lock());
+    writer_.Recover(file);
+  }
   cache_.kept().ForEachOf(file.tag.number, [&](Place place) {
-    if (!files_.IsPublished(log_.At(place))) VoidRecord(file, place);
+    if (!file.IsPublished(log_.At(place).lsn)) VoidRecord(file, place);
   });
   cache_.kept().Settle();
 }
@@ -428,29 +446,40 @@ void Cleaner::RetryFailing() {
 }
 
 // One page is tried first, and only then the rest. The tree stays as it is: something is pending,
-// and only this thread takes descriptors back.
+// and only this thread takes descriptors back. What the kernel has is not known, so there is no
+// order; what is written meanwhile comes later, in its own.
 long Cleaner::WriteAgain(CachedFile& file) {
   NVCACHE_CHECK(file.pending.load() > 0);
-  long error = CheckDescriptor(file);
+  long error = writer_.CheckDescriptor(file);
   if (error == 0 && file.erase_error.load() != 0) error = EraseAgain(file);
+  const Lsn end = log_.newest();
   bool tried = false;
   file.pages.ForEach(cache_.supply(), [&](uint64_t number, radix::PageDescriptor& page) {
     if (error < 0) return;
     {
       sys::Lock lock(page.lock);
       if (page.unwritten == 0) return;
-      error = cache_.WriteBack(file, number, page);
+      error = cache_.WriteBackPage(file, number, page, end);
     }
-    if (error == 0 && !tried) error = syncer_.SyncFile(file);
+    if (error == 0 && !tried) error = SyncAgain(file);
     tried = true;
   });
-  return error < 0 ? error : syncer_.SyncFile(file);
+  if (error == 0) error = SyncAgain(file);
+  if (error == 0) file.written_back.store(end);
+  return error;
+}
+
+long Cleaner::SyncAgain(CachedFile& file) {
+  const long error = syncer_.SyncFile(file);
+  if (error < 0) syncer_.ForgetKernel(file);
+  return error;
 }
 
 // The kernel did not make all of the erasures that are in the log: it makes all of them now, and
 // loses newer bytes by that, which are written again, as are those that somebody writes meanwhile.
 long Cleaner::EraseAgain(CachedFile& file) {
   if (!file.erase_lock.TryLock()) return -file.erase_error.load();
+  const dramcache::KernelChange change(file);
   long error = 0;
   const uint64_t size = file.size.load();
   file.erasures.ForEach([&](const Erasure& erasure) {
@@ -507,7 +536,13 @@ bool Cleaner::TrimDue() {
 
 void Cleaner::Trim() {
   last_trim_ = sys::Now(CLOCK_MONOTONIC);
-  files_.Trim(cache_.supply());
+  for (uint32_t number = 0; number < numbers_.load(std::memory_order_acquire); ++number) {
+    CachedFile& file = calls_.file_of(number);
+    // A file whose lock is held just now is left for later.
+    if (file.pages.empty() || !file.lock.TryLock()) continue;
+    file.pages.Trim(cache_.supply());
+    file.lock.Unlock();
+  }
   log_.AnnounceRoom();
 }
 

@@ -3,7 +3,7 @@
 // The cleanup thread: moves the log, in batches, to the file system (thesis, section 3.2.3).
 //
 //   read the lanes' records, in the order of their LSNs
-//   write each of their pages back to the kernel, under its page lock (I8), neighbours together
+//   bring them to the kernel in that order (kernel_writer.h)
 //   fdatasync each file once, or, of many files, their file system
 //   make the new checkpoint durable, then let writers use the segments below it (I5)
 //
@@ -33,9 +33,8 @@
 
 #include "src/cleanup/failing_files.h"
 #include "src/cleanup/kept_writer.h"
-#include "src/cleanup/known_files.h"
+#include "src/cleanup/kernel_writer.h"
 #include "src/cleanup/limits.h"
-#include "src/cleanup/page_list.h"
 #include "src/cleanup/syncer.h"
 #include "src/dramcache/page_cache.h"
 #include "src/sys/host.h"
@@ -49,23 +48,26 @@ class Cleaner {
         cache_(cache),
         failing_(log),
         syncer_(log, cache),
-        kept_writer_(log, cache, files_),
-        pages_(cache) {}
+        kept_writer_(log, cache, calls_),
+        writer_(log, cache, calls_, failing_) {}
 
-  // Files have numbers below `files`.
-  bool Start(const Host& host, const Limits& limits, uint32_t files, const Calls& calls = {});
+  bool Start(const Host& host, const Limits& limits, const Calls& calls);
   // Ends the thread after the batch it is at. Pending records stay pending.
   void Stop();
   // The same, and every thread that waits for it is refused, now and later. Pending records are
   // nobody's; the files' locks are held.
   void Abandon();
   // In a child of fork, which has no such thread.
-  void LeaveToParent();
+  void LeaveToParent() { thread_ = nullptr; }
 
-  // Makes the file known: its records can be found by its number, its memory can be taken back.
-  // Remove() wants nothing pending.
+  // After Add(), the thread writes back what the log gets of the file. After Remove(), the file's
+  // memory can be taken back. One call at a time. Both want nothing pending.
   void Add(dramcache::CachedFile& file);
   void Remove(dramcache::CachedFile& file);
+
+  // Those of KernelWriter.
+  long WriteBack(dramcache::CachedFile& file) { return writer_.WriteBack(file); }
+  long WriteBackBefore(dramcache::CachedFile& file) { return writer_.WriteBackBefore(file); }
 
   // The kernel has all of the file's bytes, and nothing of it fails. `commit()` appends a record of
   // Kind::kPublished and returns its LSN; 0: it could not, and nothing has happened. Else nothing
@@ -77,8 +79,7 @@ class Cleaner {
   nvlog::Lsn published() const { return uncovered_.load(); }
 
   // Waits until every record that `file` has now is on disk, or the file system has refused them
-  // once more after the call began: then a negated errno. Any thread, with or without the file's
-  // lock, but without page locks.
+  // once more after the call began: then a negated errno. Any thread, without page locks.
   long Drain(dramcache::CachedFile& file);
   // Waits until every record that is in the log now is on disk, or kept.
   void DrainAll();
@@ -116,9 +117,9 @@ class Cleaner {
   uint64_t AfterNothing();
   void MapAhead();
   void ReadBatch(Batch* batch);
-  bool AddRecord(const nvlog::RecordHeader& header, Batch* batch);
+  bool ReadPart(Batch* batch);
+  bool AddRecord(nvlog::Place place, Batch* batch);
   bool AddFile(dramcache::CachedFile& file, Batch* batch);
-  void WritePages();
   void SyncFiles(Batch* batch);
   void Unlist(Batch* batch);
   void Advance(const Batch& batch);
@@ -126,6 +127,7 @@ class Cleaner {
   void ForgetPages(dramcache::CachedFile& file, nvlog::Place place);
   void RetryFailing();
   long WriteAgain(dramcache::CachedFile& file);
+  long SyncAgain(dramcache::CachedFile& file);
   long EraseAgain(dramcache::CachedFile& file);
   void Recovered(dramcache::CachedFile& file);
   uint64_t FailingLimit() const { return log_.writable_units() / 2; }
@@ -133,9 +135,6 @@ class Cleaner {
   bool IsCovered() const { return log_.pool().through_checkpoint() > uncovered_.load(); }
   bool CoverPublished(nvlog::Lsn* end);
   void WeighFailing();
-  long CheckDescriptor(dramcache::CachedFile& file) {
-    return calls_.check != nullptr ? calls_.check(file) : 0;
-  }
   void CountFiles(uint32_t change);
   void NoteWritten() const;
   bool TrimDue();
@@ -150,26 +149,26 @@ class Cleaner {
   const Host* host_ = nullptr;
   void* thread_ = nullptr;
 
-  KnownFiles files_;
   FailingFiles failing_;
   Syncer syncer_;
   KeptWriter kept_writer_;
-  PageList pages_;
+  KernelWriter writer_;
 
   sys::Mutex<sys::Rank::kBatch> batch_lock_;
   std::atomic<nvlog::Lsn> uncovered_{0};  // published(); under batch_lock_
-  bool cover_failed_ = false;             // what was published is kept
+  bool cover_failed_ = false;             // published groups are kept
 
   std::atomic<bool> stopping_{false};
   std::atomic<bool> trim_wanted_{false};
-  std::atomic<uint32_t> drains_{0};  // callers in Drain or DrainAll
+  std::atomic<uint32_t> numbers_{0};  // files that were added have numbers below it
+  std::atomic<uint32_t> drains_{0};   // callers in Drain or DrainAll
   std::atomic<nvlog::Lsn> cleaned_{0};
   std::atomic<bool> overloaded_{false};
   std::atomic<bool> starved_{false};
   sys::Event progress_;  // a round is over
 
   nvlog::Lsn read_ = 0;           // every record below it was read
-  uint64_t pages_per_group_ = 0;  // of the last batch, to guess when batch_min is reached
+  uint64_t pages_per_group_ = 0;  // the last batch's, to guess when batch_min is reached
   uint64_t last_trim_ = 0;        // monotonic ns
   uint64_t first_seen_ = 0;       // monotonic ns, when the record at read_ was first seen
   uint64_t starved_since_ = 0;    // monotonic ns; 0: writers do not wait for other processes
@@ -181,12 +180,13 @@ class Cleaner {
 template <typename Commit>
 bool Cleaner::Publish(dramcache::CachedFile& file, Commit commit) {
   sys::Lock lock(batch_lock_);
+  sys::Lock writer_lock(writer_.lock());
   // A batch may just have found this out.
   if (file.failing.load() != 0) return false;
   const nvlog::Lsn lsn = commit();
   if (lsn == 0) return false;
   NVCACHE_CHECK(!file.in_batch && lsn > uncovered_.load());
-  files_.NotePublished(file.tag.number, lsn);
+  file.published.store(lsn);
   uncovered_.store(lsn);
   cache_.Publish(file);
   return true;

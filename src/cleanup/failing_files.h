@@ -42,7 +42,7 @@ class FailingFiles {
   // Nothing is left that the disk could refuse.
   void Remove(dramcache::CachedFile& file);
   // If it is time: calls write(file) for each, and for those that were written again,
-  // recovered(file), when they fail no more.
+  // recovered(file), which says in the file that it fails no more.
   template <typename Write, typename Recovered>
   void Retry(Write write, Recovered recovered);
 
@@ -75,7 +75,6 @@ void FailingFiles::Retry(Write write, Recovered recovered) {
     } else {
       *link = file.failing_next;
       Show(file, 0);
-      file.failing.store(0);
       recovered(file);
     }
   }

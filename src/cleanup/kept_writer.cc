@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "src/cleanup/kept_writer.h"
 
+#include "src/nvlog/log_reading.h"
 #include "src/sys/check.h"
 
 namespace nvcache::cleanup {
@@ -17,8 +18,8 @@ Lsn KeptWriter::KeepFailing(Lsn end) {
   log_.ForEachRead([&](Place place) {
     const RecordHeader& header = log_.At(place);
     if (header.lsn >= end) return false;
-    if (header.kind == Kind::kFile || files_.IsPublished(header)) return true;
-    CachedFile& file = files_.Of(header);
+    CachedFile& file = calls_.file_of(header.file);
+    if (header.kind == Kind::kFile || file.IsPublished(header.lsn)) return true;
     if (file.failing.load() == 0) return true;
     if (KeepRecord(file, place)) return true;
     end = header.lsn;
@@ -44,11 +45,11 @@ bool KeptWriter::KeepRecord(CachedFile& file, Place place) {
 
 void KeptWriter::Compact() {
   const auto copy = [&](Place place) {
-    if (files_.IsPublished(log_.At(place))) {
+    CachedFile& file = calls_.file_of(log_.At(place).file);
+    if (file.IsPublished(log_.At(place).lsn)) {
       if (KeepPublishedRecord(place)) cache_.kept().Void(place);
       return;
     }
-    CachedFile& file = files_.Of(log_.At(place));
     if (KeepRecord(file, place)) cache_.VoidRecord(file, place);
   };
   nvlog::Kept& kept = cache_.kept();
@@ -63,9 +64,8 @@ Lsn KeptWriter::KeepPublished(Lsn end) {
   log_.ForEachRead([&](Place place) {
     const RecordHeader& header = log_.At(place);
     if (header.lsn >= end) return false;
-    if (header.kind == Kind::kFile || !files_.IsPublished(header) || KeepPublishedRecord(place)) {
-      return true;
-    }
+    const bool published = calls_.file_of(header.file).IsPublished(header.lsn);
+    if (header.kind == Kind::kFile || !published || KeepPublishedRecord(place)) return true;
     end = header.lsn;
     return false;
   });

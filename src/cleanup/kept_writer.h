@@ -5,21 +5,21 @@
 #ifndef NVCACHE_CLEANUP_KEPT_WRITER_H_
 #define NVCACHE_CLEANUP_KEPT_WRITER_H_
 
-#include "src/cleanup/known_files.h"
+#include "src/cleanup/limits.h"
 #include "src/dramcache/page_cache.h"
 
 namespace nvcache::cleanup {
 
 class KeptWriter {
  public:
-  constexpr KeptWriter(nvlog::Log& log, dramcache::PageCache& cache, const KnownFiles& files)
-      : log_(log), cache_(cache), files_(files) {}
+  constexpr KeptWriter(nvlog::Log& log, dramcache::PageCache& cache, const Calls& calls)
+      : log_(log), cache_(cache), calls_(calls) {}
 
-  // What files that fail have in the log below `end`, as far as it was read. Returns up to where
-  // that is done: segments may be missing.
+  // Keeps what files that fail have in the log below `end`, as far as it was read. Returns up to
+  // where that is done: segments may be missing.
   nvlog::Lsn KeepFailing(nvlog::Lsn end);
-  // The same of what was published, when the disk has lost some of it: it stays for recovery, and
-  // nobody else waits for it.
+  // Keeps what was published, when the disk has lost some of it: it stays for recovery, and nobody
+  // else waits for it.
   nvlog::Lsn KeepPublished(nvlog::Lsn end);
   // Kept segments of which little is left would fill the pool.
   void Compact();
@@ -31,7 +31,7 @@ class KeptWriter {
 
   nvlog::Log& log_;
   dramcache::PageCache& cache_;
-  const KnownFiles& files_;
+  const Calls& calls_;
 };
 
 }  // namespace nvcache::cleanup

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What the cleanup thread is told by its process.
+// The limits of a cleanup thread, and the calls that it makes to its process.
 #ifndef NVCACHE_CLEANUP_LIMITS_H_
 #define NVCACHE_CLEANUP_LIMITS_H_
 
@@ -19,12 +19,17 @@ struct Limits {
   uint32_t together = 64;
 };
 
-// What the thread asks of its process. All are called without locks, but for `check` and `cover`;
-// any may be null, `cover` if no file is published.
+// The thread calls these functions of its process. It does so without locks, but for `file_of`,
+// `check` and `cover`. Any but the first may be null, `cover` if no file is published.
 struct Calls {
+  // The file with a number that some file had when it was added. Its memory is a file's for ever.
+  dramcache::CachedFile& (*file_of)(uint32_t number) = nullptr;
   // Whether the file's descriptor is its own; may open it anew. 0, or a negated errno. Called once
-  // for each batch that the file is in. Null: it always is.
+  // for each batch that the file is in, and before records are written back ahead of one. Null: it
+  // always is.
   long (*check)(dramcache::CachedFile&) = nullptr;
+  // The batch has written the file's pages, and is about to sync it. Not if they were refused.
+  void (*written)(dramcache::CachedFile&) = nullptr;
   // Some file has nothing pending any more.
   void (*drained)() = nullptr;
   // Writers wait for room that only other processes have. Not too often.

@@ -10,16 +10,14 @@ long Syncer::SyncFile(CachedFile& file) {
   const bool erased = file.erased.exchange(false);
   const long error = Ask(
       file, [&] { return erased ? sys::Fsync(file.backing_fd) : sys::Fdatasync(file.backing_fd); });
-  if (error < 0) ForgetKernel(file);
   if (error < 0 && erased) file.erased.store(true);
   return error;
 }
 
 void Syncer::ForgetKernel(CachedFile& file) {
-  file.pages.ForEach(cache_.supply(), [&](uint64_t number, radix::PageDescriptor& page) {
+  file.pages.ForEach(cache_.supply(), [](uint64_t, radix::PageDescriptor& page) {
     sys::Lock lock(page.lock);
     page.LostByKernel();
-    if (page.unwritten > 0) file.pages.Mark(cache_.supply(), number);
   });
 }
 

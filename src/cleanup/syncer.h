@@ -19,16 +19,16 @@ class Syncer {
  public:
   constexpr Syncer(nvlog::Log& log, dramcache::PageCache& cache) : log_(log), cache_(cache) {}
 
-  // 0, or a negated errno.
+  // 0, or a negated errno: then the kernel is to be forgotten.
   long SyncFile(dramcache::CachedFile& file);
-  // Of the batch's files that do not fail, with one call for all that lie where the newest does, if
-  // they are `least` of them or more: their file system's. Calls tell(file, result) for each that
-  // is synced by that. A file left unsynced is synced alone, and says why: nothing here can tell
-  // whose an error of the whole is.
+  // Syncs the batch's files that do not fail and lie on the newest one's file system: by one call
+  // for all of it, if they are `least` or more. Calls tell(file, result) for each that is synced by
+  // that. A file left unsynced is synced alone, and says why: nothing here can tell whose an error
+  // of the whole is.
   template <typename Tell>
   void SyncTogether(dramcache::CachedFile* files, uint32_t least, Tell tell);
   // The kernel may have dropped any page of the file that was not on disk yet, and calls it clean;
-  // the log still has the bytes.
+  // the log still has the bytes. Nobody writes the file back meanwhile.
   void ForgetKernel(dramcache::CachedFile& file);
 
  private:
@@ -79,7 +79,6 @@ void Syncer::SyncTogether(dramcache::CachedFile* files, uint32_t least, Tell tel
     const long error = Ask(file, [&file] {
       return sys::SyncFileRange(file.backing_fd, 0, 0, SYNC_FILE_RANGE_WAIT_BEFORE);
     });
-    if (error < 0) ForgetKernel(file);
     tell(file, error);
     file.batch_synced = true;
   });

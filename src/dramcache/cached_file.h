@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What the cache knows of a file. The vfs layer derives its File from it.
+// A file as the cache knows it. The vfs layer derives its File from it.
 #ifndef NVCACHE_DRAMCACHE_CACHED_FILE_H_
 #define NVCACHE_DRAMCACHE_CACHED_FILE_H_
 
@@ -21,7 +21,6 @@ struct CachedFile {
   // only ever tries it.
   sys::RwLock<sys::Rank::kFile> lock;
 
-  // Marked are, at least, the pages that the kernel does not have in their newest form.
   radix::Tree pages;
 
   // Our own descriptor: read and write, without O_APPEND, on this inode. -1: none. The program may
@@ -34,7 +33,7 @@ struct CachedFile {
   // page's committed bytes. Shrinks under `lock` exclusive.
   std::atomic<uint64_t> size{0};
 
-  // What the log has to know of it. Its number is nobody else's while something is pending.
+  // The file as the log knows it. Its number is nobody else's while something is pending.
   nvlog::FileTag tag;
 
   // Times that something was found in the file system, or done to it, that it may still undo and
@@ -56,7 +55,20 @@ struct CachedFile {
   // One of them was made, and not synced since.
   std::atomic<bool> erased{false};
 
-  // What the file has in the log, in its units. 0 means: no descriptor is dirty, and the cleanup
+  // The LSN of its newest data record. And up to which of these the kernel has all: of each page,
+  // the unwritten records are those above it. That changes under the cleaner's lock of write-back,
+  // and while the file fails, by the cleanup thread.
+  std::atomic<nvlog::Lsn> newest{0};
+  std::atomic<nvlog::Lsn> written_back{0};
+
+  // Records of its number up to this LSN are nobody's: they were published, or are of a file that
+  // had the number before.
+  std::atomic<nvlog::Lsn> published{0};
+  bool IsPublished(nvlog::Lsn lsn) const {
+    return lsn <= published.load(std::memory_order_relaxed);
+  }
+
+  // Units of the file's records in the log. 0 means: no page descriptor is dirty, and the cleanup
   // thread has no business here.
   std::atomic<uint64_t> pending{0};
 
@@ -66,9 +78,9 @@ struct CachedFile {
   std::atomic<int> failing{0};
   ErrorSequence errors;
 
-  // The cleanup thread's list of all files, under its lock.
-  CachedFile* list_next = nullptr;
-  CachedFile* list_previous = nullptr;
+  // Calls of ours that change what the kernel has of the file, or its time: at the beginning and at
+  // the end of each (KernelChange).
+  std::atomic<uint32_t> kernel_changes{0};
 
   // Held over each sync by our own descriptor, for the kernel tells that of an error once: a thread
   // that hears of one that the cleanup thread must know says so here. Nobody closes or moves the
@@ -84,7 +96,20 @@ struct CachedFile {
   bool in_batch = false;
   bool batch_synced = false;  // counts while in_batch
   CachedFile* failing_next = nullptr;
-  nvlog::Lsn kept_declared = 0;  // of the kept segment that has a file record of it
+  uint64_t checked = 0;          // the last pass of write-back ahead that has; under its lock
+  nvlog::Lsn kept_declared = 0;  // the kept segment's that has a file record of it
+};
+
+// Such a call, for as long as it lives.
+class KernelChange {
+ public:
+  explicit KernelChange(CachedFile& file) : file_(file) { file_.kernel_changes.fetch_add(1); }
+  ~KernelChange() { file_.kernel_changes.fetch_add(1); }
+  KernelChange(const KernelChange&) = delete;
+  KernelChange& operator=(const KernelChange&) = delete;
+
+ private:
+  CachedFile& file_;
 };
 
 }  // namespace nvcache::dramcache

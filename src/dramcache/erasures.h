@@ -66,7 +66,7 @@ class Erasures {
  private:
   mutable sys::Mutex<sys::Rank::kErasures> lock_;
   std::atomic<uint32_t> count_{0};
-  Erasure all_[kMost];  // by LSN
+  Erasure all_[kMost];  // in the order of their LSNs
 };
 
 }  // namespace nvcache::dramcache

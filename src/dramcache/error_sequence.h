@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Who has heard of which error, as the kernel has it (errseq_t): each open file description hears
-// once of every error that came while it was open, or that nobody had heard of when it was opened.
+// Counts errors, and who has heard of them, as the kernel's errseq_t does: each open file
+// description hears once of every error that came while it was open, or that nobody had heard of
+// when it was opened.
 #ifndef NVCACHE_DRAMCACHE_ERROR_SEQUENCE_H_
 #define NVCACHE_DRAMCACHE_ERROR_SEQUENCE_H_
 

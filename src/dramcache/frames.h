@@ -19,7 +19,7 @@ class Frames {
  public:
   // Room for `count` frames of kPageSize; memory is used when a frame is. 0 is allowed.
   bool Open(uint32_t count, radix::PageArena* pages, pool::Statistics* statistics);
-  // The same in the pool's last `segments` segments, which are in no log (nvlog::Segments).
+  // The frames lie in the pool's last `segments` segments, which are in no log (nvlog::Segments).
   bool OpenInPool(const pool::View& view, uint32_t segments, radix::PageArena* pages);
   void Close();
 
@@ -63,8 +63,8 @@ class Frames {
   std::atomic<uint32_t>* owner_ = nullptr;  // descriptor's number plus one; a hint without its lock
   std::atomic<uint8_t>* referenced_ = nullptr;
   uint32_t count_ = 0;
-  uint32_t segment_pages_ = 0;  // of each segment that holds frames; 0: they are in DRAM
-  uint64_t delay_ticks_ = 0;    // of the time-stamp counter
+  uint32_t segment_pages_ = 0;  // in each segment that holds frames; 0: they are in DRAM
+  uint64_t delay_ticks_ = 0;    // the time-stamp counter's
 
   sys::Mutex<sys::Rank::kFrames> free_lock_;
   uint32_t* free_ = nullptr;

@@ -67,10 +67,10 @@ long WriteRun(int fd, uint64_t offset, const iovec* run, uint32_t count) {
 // Bytes of a page, and which of them are there.
 struct Laid {
   uint8_t bytes[kPageSize];
-  ByteSet set;
+  nvlog::ByteSet set;
 };
 
-// What of the page `erasure` reaches: [*begin, *end). False: nothing.
+// `erasure` reaches [*begin, *end) of the page. False: it reaches nothing.
 bool Reaches(const Erasure& erasure, uint64_t page_number, size_t* begin, size_t* end) {
   const uint64_t first = page_number * kPageSize, last = first + kPageSize;
   if (erasure.begin >= last || erasure.end <= first) return false;
@@ -122,6 +122,12 @@ void GrowTo(CachedFile& file, uint64_t end) {
   }
 }
 
+// Other threads may write other pages.
+void NoteNewest(CachedFile& file, nvlog::Lsn lsn) {
+  nvlog::Lsn newest = file.newest.load(std::memory_order_relaxed);
+  while (newest < lsn && !file.newest.compare_exchange_weak(newest, lsn)) continue;
+}
+
 // Brings the lines of a frame into the cache, to be written: while the log takes the same bytes,
 // the memory would have nothing to do.
 void Fetch(const uint8_t* bytes, size_t n) {
@@ -164,23 +170,22 @@ nvlog::Outcome PageCache::Append(CachedFile& file, uint64_t offset, uint64_t len
     if (frame != nullptr) frames_.Access(page.frame());
     at += n;
   }
-  group.Commit();
+  const nvlog::Lsn lsn = group.Commit();
   *cursor = source;
   group.ForEachPart([&](nvlog::Place place, uint64_t first, uint64_t count) {
     for (uint64_t page = first; page < first + count; ++page) {
       pages[static_cast<uint32_t>(page - pages.first())].Appended(place);
-      file.pages.Mark(supply_, page);
     }
   });
+  NoteNewest(file, lsn);
   // Before the pages are unlocked: the cleanup thread counts down after it had them.
   file.pending.fetch_add(group.units(), std::memory_order_relaxed);
   GrowTo(file, offset + length);
   return Outcome::kDone;
 }
 
-void PageCache::Overlay(const CachedFile& file, uint64_t page_number,
-                        const radix::PageDescriptor& page, uint32_t count, uint8_t* bytes,
-                        ByteSet* laid) const {
+void PageCache::Overlay(const CachedFile& file, uint64_t page_number, nvlog::Place place,
+                        uint32_t count, uint8_t* bytes, nvlog::ByteSet* laid) const {
   // Erasures that are newer than the record at hand come before it.
   const auto erase = [&](nvlog::Lsn than) {
     file.erasures.ForEach([&](const Erasure& erasure) {
@@ -190,7 +195,6 @@ void PageCache::Overlay(const CachedFile& file, uint64_t page_number,
                 [&](size_t from, size_t to) { std::memset(bytes + from, 0, to - from); });
     });
   };
-  nvlog::Place place = page.last;
   for (uint32_t i = 0; i < count && !laid->full(); ++i) {
     erase(log_.At(place).lsn);
     const nvlog::Log::Piece piece = log_.PieceAt(place, page_number);
@@ -228,13 +232,13 @@ long PageCache::Load(CachedFile& file, uint64_t page_number, const radix::PageDe
                      uint8_t* bytes) {
   const long error = ReadPage(file.backing_fd, page_number * kPageSize, bytes);
   if (error < 0) return error;
-  sys::Scratch<ByteSet> laid;
+  sys::Scratch<nvlog::ByteSet> laid;
   if (file.erase_error.load() == 0) {
-    Overlay(file, page_number, page, page.unwritten, bytes, laid.get());
+    Overlay(file, page_number, page.last, page.unwritten, bytes, laid.get());
     return 0;
   }
   // The kernel has what it was to erase.
-  Overlay(file, page_number, page, page.dirty, bytes, laid.get());
+  Overlay(file, page_number, page.last, page.dirty, bytes, laid.get());
   file.erasures.ForEach([&](const Erasure& erasure) {
     size_t begin, end;
     if (!Reaches(erasure, page_number, &begin, &end)) return;
@@ -248,7 +252,7 @@ long PageCache::ReadFromLog(const CachedFile& file, uint64_t page_number,
                             const radix::PageDescriptor& page, size_t skip, size_t n, uint8_t* out,
                             long error) {
   sys::Scratch<Laid> laid;
-  Overlay(file, page_number, page, page.dirty, laid->bytes, &laid->set);
+  Overlay(file, page_number, page.last, page.dirty, laid->bytes, &laid->set);
   if (!laid->set.Contains(skip, skip + n)) return error;
   return static_cast<long>(sys::CopyToUser(out, laid->bytes + skip, n));
 }
@@ -268,88 +272,106 @@ void PageCache::Publish(CachedFile& file) {
   file.pending.store(0);
 }
 
-long PageCache::WriteBack(CachedFile& file, uint64_t page_number, radix::PageDescriptor& page) {
-  radix::PageDescriptor* const one = &page;
-  return WriteBack(file, page_number, &one, 1);
+// ---------------------------------------------------------------------------------------------
+// Writing back.
+
+namespace {
+
+// One call of the kernel takes a run: records whose bytes follow each other. The call copies them
+// from the front to the end, so that none is to be seen before one that was written earlier.
+class Run {
+ public:
+  bool Add(const nvlog::Log& log, nvlog::Place place) {
+    const nvlog::RecordHeader& header = log.At(place);
+    if (count_ > 0 && header.offset != end_) return false;
+    if (count_ + 2 > kMost || bytes_ + header.length > nvlog::kMaxGroupBytes) return false;
+    if (count_ == 0) begin_ = header.offset;
+    const uint64_t first = nvlog::FirstLength(header.offset, header.length);
+    const uint64_t page = header.offset / kPageSize;
+    iov()[count_++] = {Bytes(log.PieceAt(place, page)), first};
+    // From the second page on, they are in one piece.
+    if (header.length > first) {
+      iov()[count_++] = {Bytes(log.PieceAt(place, page + 1)), header.length - first};
+    }
+    end_ = header.offset + header.length;
+    bytes_ += header.length;
+    return true;
+  }
+  long Write(int fd) { return WriteRun(fd, begin_, iov(), count_); }
+
+ private:
+  static constexpr uint32_t kMost = 128;
+  static void* Bytes(const nvlog::Log::Piece& piece) { return const_cast<uint8_t*>(piece.bytes); }
+  iovec* iov() { return iov_.get(); }
+
+  sys::Scratch<iovec[kMost]> iov_;
+  uint32_t count_ = 0;
+  uint64_t begin_ = 0, end_ = 0, bytes_ = 0;
+};
+
+}  // namespace
+
+long PageCache::WriteBack(CachedFile& file, const nvlog::Place* records, uint32_t count,
+                          void (*begins)(void* context, nvlog::Lsn lsn), void* context) {
+  Run run;
+  uint32_t taken = 0;
+  while (taken < count && run.Add(log_, records[taken])) ++taken;
+  NVCACHE_CHECK(taken > 0);
+  begins(context, log_.At(records[taken - 1]).lsn);
+  {
+    const KernelChange change(file);
+    if (const long error = run.Write(file.backing_fd); error < 0) return error;
+  }
+  for (uint32_t i = 0; i < taken; ++i) Written(file, records[i]);
+  return taken;
 }
 
-long PageCache::WriteBack(CachedFile& file, uint64_t first, radix::PageDescriptor* const* pages,
-                          uint32_t count) {
-  NVCACHE_CHECK(count <= kMaxRun);
+// A thread that reads meanwhile lays the record over bytes that have it, and finds the same.
+void PageCache::Written(CachedFile& file, nvlog::Place record) {
+  const nvlog::RecordHeader& header = log_.At(record);
+  const uint64_t first = header.offset / kPageSize;
+  const uint64_t pages = nvlog::PagesOf(header.offset, header.length);
+  for (uint64_t number = first; number < first + pages; ++number) {
+    radix::PageDescriptor* page = file.pages.Find(supply_, number);
+    NVCACHE_CHECK(page != nullptr);
+    sys::Lock lock(page->lock);
+    NVCACHE_CHECK(page->unwritten > 0);
+    page->WrittenBack(page->unwritten - 1);
+  }
+  pool::Count(log_.statistics()->pages_written, pages);
+}
+
+long PageCache::WriteBackPage(CachedFile& file, uint64_t page_number, radix::PageDescriptor& page,
+                              nvlog::Lsn end) {
+  NVCACHE_CHECK(page.lock.IsLocked());
+  nvlog::Place place = page.last;
+  uint32_t newer = 0;
+  while (newer < page.unwritten && log_.At(place).lsn > end) {
+    place = *log_.PieceAt(place, page_number).link;
+    ++newer;
+  }
+  if (newer == page.unwritten) return 0;
+  sys::Scratch<Laid> laid;
+  Overlay(file, page_number, place, page.unwritten - newer, laid->bytes, &laid->set);
   // Bytes that were cut off need no writing.
-  const uint64_t size = file.size.load(std::memory_order_relaxed);
-  for (; count > 0 && (first + count - 1) * kPageSize >= size; --count) {
-    pages[count - 1]->WrittenBack();
-  }
-  sys::Scratch<iovec[kMaxRun]> scratch;
-  iovec* run = scratch.get();
-  for (uint32_t begin = 0; begin < count;) {
-    uint32_t end = begin;
-    size_t length = kPageSize;
-    while (end < count && length == kPageSize) {
-      radix::PageDescriptor& page = *pages[end];
-      NVCACHE_CHECK(page.lock.IsLocked());
-      if (page.unwritten == 0) break;
-      const uint8_t* bytes = Whole(file, first + end, page, &length);
-      if (bytes == nullptr) break;
-      run[end++ - begin] = {const_cast<uint8_t*>(bytes), length};
-    }
-    if (end > begin) {
-      const long error = WriteRun(file.backing_fd, (first + begin) * kPageSize, run, end - begin);
-      if (error < 0) return error;
-      while (begin < end) Written(*pages[begin++]);
-      continue;
-    }
-    radix::PageDescriptor& page = *pages[begin];
-    if (page.unwritten > 0) {
-      if (const long error = WritePieces(file, first + begin, page); error < 0) return error;
-      Written(page);
-    }
-    ++begin;
-  }
+  const uint64_t begin = page_number * kPageSize, size = file.size.load(std::memory_order_relaxed);
+  const KernelChange change(file);
+  long error = 0;
+  laid->set.ForEachRun([&](size_t from, size_t to) {
+    to = std::min<uint64_t>(to, size > begin ? size - begin : 0);
+    if (error < 0 || from >= to) return;
+    error = WriteAll(file.backing_fd, begin + from, laid->bytes + from, to - from);
+  });
+  if (error < 0) return error;
+  page.WrittenBack(newer);
+  pool::Count(log_.statistics()->pages_written);
   return 0;
 }
 
-void PageCache::Written(radix::PageDescriptor& page) {
-  page.WrittenBack();
-  pool::Count(log_.statistics()->pages_written);
-}
-
-// A whole page spares the kernel a read; but no byte beyond the size.
-const uint8_t* PageCache::Whole(const CachedFile& file, uint64_t page_number,
-                                const radix::PageDescriptor& page, size_t* length) {
-  *length = kPageSize;
-  if (page.has_frame()) {
-    const uint64_t begin = page_number * kPageSize;
-    const uint64_t size = file.size.load(std::memory_order_relaxed);
-    NVCACHE_CHECK(begin < size);
-    *length = std::min(kPageSize, size - begin);
-    return frames_.Bytes(page.frame());
-  }
-  if (!file.erasures.empty()) return nullptr;
-  const nvlog::Log::Piece piece = log_.PieceAt(page.last, page_number);
-  return piece.length == kPageSize ? piece.bytes : nullptr;
-}
-
-long PageCache::WritePieces(CachedFile& file, uint64_t page_number,
-                            const radix::PageDescriptor& page) {
-  sys::Scratch<Laid> laid;
-  Overlay(file, page_number, page, page.unwritten, laid->bytes, &laid->set);
-  const uint64_t size = file.size.load(std::memory_order_relaxed) - page_number * kPageSize;
-  long error = 0;
-  laid->set.ForEachRun([&](size_t from, size_t to) {
-    to = std::min<uint64_t>(to, size);
-    if (error < 0 || from >= to) return;
-    const uint64_t offset = page_number * kPageSize + from;
-    error = WriteAll(file.backing_fd, offset, laid->bytes + from, to - from);
-  });
-  return error;
-}
-
 // ---------------------------------------------------------------------------------------------
-// What a disk refuses.
+// Records that a disk refuses.
 
-// What a link says when the record's part of the page is somewhere else.
+// A link says this when the record's part of the page is somewhere else.
 constexpr uint64_t kMovedLink = ~uint64_t{0};
 
 bool PageCache::Moved(nvlog::Place place, uint64_t page_number) const {
@@ -379,7 +401,7 @@ void PageCache::Redirect(const radix::PageDescriptor& page, const Link& link, nv
 // Adds to `newer` what makes older bytes of the page useless: the record's own, and what was erased
 // after it.
 void PageCache::AddErased(const CachedFile& file, uint64_t page_number, nvlog::Place place,
-                          ByteSet* newer) const {
+                          nvlog::ByteSet* newer) const {
   const nvlog::Lsn lsn = log_.At(place).lsn;
   file.erasures.ForEach([&](const Erasure& erasure) {
     size_t begin, end;
@@ -392,7 +414,7 @@ void PageCache::AddErased(const CachedFile& file, uint64_t page_number, nvlog::P
 
 bool PageCache::Hidden(const CachedFile& file, uint64_t page_number,
                        const radix::PageDescriptor& page, nvlog::Place place) const {
-  sys::Scratch<ByteSet> newer;
+  sys::Scratch<nvlog::ByteSet> newer;
   *newer = {};
   for (nvlog::Place p = page.last; p != place;) {
     const nvlog::Log::Piece piece = log_.PieceAt(p, page_number);

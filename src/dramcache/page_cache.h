@@ -9,20 +9,24 @@
 //   disk      all but the `dirty` newest records
 //
 // so a miss reads the kernel's page and overlays the unwritten records: a dirty miss (thesis,
-// section 3.2.5). Write-back makes `unwritten` 0 and leaves `dirty` alone: the records stay in the
+// section 3.2.5). Write-back lowers `unwritten` and leaves `dirty` alone: the records stay in the
 // log until fdatasync has succeeded, and count as unwritten again if it fails.
 //
-// But for Append, every function wants the page's lock held by the caller.
+// Whoever looks at the file without us sees the kernel's pages. So the kernel gets the records one
+// by one, in the order of the log, and not the pages as they are: a page that is written twice,
+// with another one in between, would show its second bytes before the other's (I16).
+//
+// Every function wants the page's lock held by the caller, if it has a page.
 #ifndef NVCACHE_DRAMCACHE_PAGE_CACHE_H_
 #define NVCACHE_DRAMCACHE_PAGE_CACHE_H_
 
 #include <cstddef>
 #include <cstdint>
 
-#include "src/dramcache/byte_set.h"
 #include "src/dramcache/cached_file.h"
 #include "src/dramcache/cursor.h"
 #include "src/dramcache/frames.h"
+#include "src/nvlog/byte_set.h"
 #include "src/nvlog/kept.h"
 #include "src/nvlog/log.h"
 
@@ -53,23 +57,27 @@ class PageCache {
   // cache's any more: no page is dirty. File lock, exclusive, and no batch is under way.
   void Publish(CachedFile& file);
 
-  // Bytes go to the kernel's page cache, the newest of each; nothing happens if the kernel has
-  // them. 0, or a negated errno; then the page is as unwritten as before.
-  long WriteBack(CachedFile& file, uint64_t page_number, radix::PageDescriptor& page);
-  // The same for `count` pages from `first` on, all locked: whole ones go by one call. After an
-  // error some of them may be written.
-  static constexpr uint32_t kMaxRun = 16;
-  long WriteBack(CachedFile& file, uint64_t first, radix::PageDescriptor* const* pages,
-                 uint32_t count);
+  // Brings data records of one file, in the order of the log, to the kernel's page cache, which has
+  // all older ones: the first, and as many of the others as go by the same call, because their
+  // bytes follow each other. The number of these, or a negated errno; then nothing counts as
+  // written. Before the call, `begins(context, lsn)` is told the last one's LSN. No page locks.
+  long WriteBack(CachedFile& file, const nvlog::Place* records, uint32_t count,
+                 void (*begins)(void* context, nvlog::Lsn lsn), void* context);
+  // Brings the page's newest bytes, as far as they were written up to `end`, to the kernel,
+  // whatever that has. 0, or a negated errno; then the page is as unwritten as before.
+  long WriteBackPage(CachedFile& file, uint64_t page_number, radix::PageDescriptor& page,
+                     nvlog::Lsn end);
 
-  // What the record at `place` has of the page is copied to a kept segment, unless newer records
-  // hold all of it; then the record itself counts no more (Moved). False: no segment is free.
+  // Copies the bytes of the page that the record at `place` has to a kept segment, unless newer
+  // records hold all of them; then the record itself counts no more (Moved). False: no segment is
+  // free.
   bool Keep(CachedFile& file, uint64_t page_number, radix::PageDescriptor& page, nvlog::Place place,
             nvlog::Place file_record);
   // The disk has what the kept record at `place` has of the page: it is void.
   void Void(CachedFile& file, uint64_t page_number, radix::PageDescriptor& page,
             nvlog::Place place);
-  // The same for a truncation or an erasure, which is of no page: copied in any case; and void.
+  // Keep() and Void() for a truncation or an erasure, which is of no page: it is copied in any
+  // case.
   bool KeepMark(CachedFile& file, nvlog::Place place, nvlog::Place file_record);
   void VoidRecord(CachedFile& file, nvlog::Place place);
   // Keep() has taken the page's part of the record elsewhere.
@@ -84,26 +92,23 @@ class PageCache {
   // One step of a page's chain.
   struct Link {
     uint32_t newer;  // records of the page that are newer
-    uint64_t* to;    // what leads there: the page descriptor's `last`, or a record's link
+    uint64_t* to;    // leads there: the page descriptor's `last`, or a record's link
   };
   long Load(CachedFile& file, uint64_t page_number, const radix::PageDescriptor& page,
             uint8_t* bytes);
-  // Lays the page's `count` newest records over `bytes`, and what was erased, newest first, so that
-  // every byte is copied at most once, and stops when the page is covered.
-  void Overlay(const CachedFile& file, uint64_t page_number, const radix::PageDescriptor& page,
-               uint32_t count, uint8_t* bytes, ByteSet* laid) const;
-  // The page as it will be in the kernel, `*length` bytes of it; nullptr: it is not in one piece.
-  const uint8_t* Whole(const CachedFile& file, uint64_t page_number,
-                       const radix::PageDescriptor& page, size_t* length);
-  long WritePieces(CachedFile& file, uint64_t page_number, const radix::PageDescriptor& page);
-  void Written(radix::PageDescriptor& page);
+  // Lays `count` of the page's records, from the one at `place` on, over `bytes`, and what was
+  // erased, newest first, so that every byte is copied at most once, and stops when the page is
+  // covered.
+  void Overlay(const CachedFile& file, uint64_t page_number, nvlog::Place place, uint32_t count,
+               uint8_t* bytes, nvlog::ByteSet* laid) const;
+  void Written(CachedFile& file, nvlog::Place record);
   long ReadFromLog(const CachedFile& file, uint64_t page_number, const radix::PageDescriptor& page,
                    size_t skip, size_t n, uint8_t* out, long error);
   // Where the record at `place` is in the page's chain.
   Link Find(radix::PageDescriptor& page, uint64_t page_number, nvlog::Place place) const;
   static void Redirect(const radix::PageDescriptor& page, const Link& link, nvlog::Place place);
   void AddErased(const CachedFile& file, uint64_t page_number, nvlog::Place place,
-                 ByteSet* newer) const;
+                 nvlog::ByteSet* newer) const;
   // Newer records hold all of the page that the one at `place` does, or it was erased.
   bool Hidden(const CachedFile& file, uint64_t page_number, const radix::PageDescriptor& page,
               nvlog::Place place) const;

@@ -14,7 +14,7 @@
 
 namespace nvcache::lease {
 
-// As sys::FutexWait and sys::FutexWake, between processes.
+// These are sys::FutexWait and sys::FutexWake between processes.
 inline void Sleep(sys::Word* word, uint32_t expected, uint64_t timeout_ns) {
   timespec timeout = {static_cast<time_t>(timeout_ns / 1000000000u),
                       static_cast<long>(timeout_ns % 1000000000u)};

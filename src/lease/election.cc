@@ -21,6 +21,8 @@ namespace {
 constexpr uint64_t kPatienceNs = 10ull * 1000 * 1000 * 1000;
 constexpr uint64_t kPauseNs = 500 * 1000;
 
+constexpr char kNoDescriptor[] =
+    "too many files are open for the file of leases: raise the limit (ulimit -n)";
 constexpr char kOthersMayOpen[] = "others may open the file of leases";
 
 void Pause() {
@@ -86,24 +88,30 @@ bool Election::List::SameAs(const List& other) const {
 // -------------------------------------------------------------------------------------- The files
 
 Election::Election(const char* folder) : path_(folder) {
-  name_.Append("nvcache-leases-").AppendNumber(static_cast<uint64_t>(sys::Geteuid()));
+  name_.Append(kFilePrefix).AppendNumber(static_cast<uint64_t>(sys::Geteuid()));
 }
 
 Election::~Election() {
   if (folder_ >= 0) sys::Close(folder_);
 }
 
-// -1: it is not ours, or there is none.
+// Hands on what an open has said.
+int Election::Noted(long fd) {
+  out_of_descriptors_ = out_of_descriptors_ || fd == -EMFILE || fd == -ENFILE;
+  return static_cast<int>(fd);
+}
+
+// -1: it is not ours, or there is none, or it cannot be opened.
 int Election::Open(int folder, const char* name, struct stat* st) {
   const auto ours = [st] {
     return S_ISREG(st->st_mode) && st->st_uid == static_cast<uid_t>(sys::Geteuid());
   };
   if (sys::Fstatat(folder, name, st, AT_SYMLINK_NOFOLLOW) < 0 || !ours()) return -1;
-  const long fd =
-      sys::Openat(folder, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  const int fd =
+      Noted(sys::Openat(folder, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   if (fd < 0) return -1;
-  if (sys::Fstat(static_cast<int>(fd), st) == 0 && ours()) return static_cast<int>(fd);
-  sys::Close(static_cast<int>(fd));
+  if (sys::Fstat(fd, st) == 0 && ours()) return fd;
+  sys::Close(fd);
   return -1;
 }
 
@@ -123,7 +131,8 @@ Election::Standing Election::StandingOf(int fd, const struct stat& st) {
 Election::Step Election::Look(const char* name, List* list) {
   struct stat st;
   const int fd = Open(folder_, name, &st);
-  if (fd < 0) return Step::kDone;
+  // One that cannot be looked at may be what all others have agreed on.
+  if (fd < 0) return out_of_descriptors_ ? Step::kFailed : Step::kDone;
   switch (StandingOf(fd, st)) {
     case Standing::kIsCandidate:
       if (list->Add(fd, st.st_ino, name)) return Step::kDone;
@@ -188,7 +197,8 @@ int Election::Run(const char** why) {
     sys::Close(fd);
     fd = -1;
   }
-  folder_ = static_cast<int>(sys::Openat(AT_FDCWD, path_, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  folder_ = Noted(sys::Openat(AT_FDCWD, path_, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (folder_ >= 0) out_of_descriptors_ = false;
   Step step = folder_ >= 0 ? Step::kAgain : Step::kFailed;
   while (step == Step::kAgain || step == Step::kLater) {
     step = Try(&fd);
@@ -200,7 +210,7 @@ int Election::Run(const char** why) {
     }
   }
   Withdraw();
-  *why = why_;
+  *why = out_of_descriptors_ ? kNoDescriptor : why_;
   return fd;
 }
 
@@ -244,7 +254,7 @@ Election::Step Election::Elect(const List& list, int* fd) {
   for (uint32_t i = 1; i < list.count; ++i) {
     Remove(list.candidates[i].fd, list.candidates[i].name.c_str());
   }
-  *fd = static_cast<int>(sys::Fcntl(winner.fd, F_DUPFD_CLOEXEC, 0));
+  *fd = Noted(sys::Fcntl(winner.fd, F_DUPFD_CLOEXEC, 0));
   sys::Flock(winner.fd, LOCK_UN);  // the copy has the same lock
   why_ = "the file of leases cannot be opened";
   return *fd >= 0 ? Step::kDone : Step::kFailed;
@@ -254,16 +264,16 @@ Election::Step Election::Elect(const List& list, int* fd) {
 bool Election::Make() {
   constexpr int kFlags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
   own_ = name_;
-  long fd = sys::Openat(folder_, own_.c_str(), kFlags, 0600);
+  int fd = Noted(sys::Openat(folder_, own_.c_str(), kFlags, 0600));
   if (fd == -EEXIST) {
     AppendRandom(&own_);
-    fd = sys::Openat(folder_, own_.c_str(), kFlags, 0600);
+    fd = Noted(sys::Openat(folder_, own_.c_str(), kFlags, 0600));
   }
   why_ = "the file of leases cannot be made";
   if (fd < 0) return false;
-  const bool ready = Prepare(static_cast<int>(fd));
-  if (!ready) Remove(static_cast<int>(fd), own_.c_str());
-  sys::Close(static_cast<int>(fd));
+  const bool ready = Prepare(fd);
+  if (!ready) Remove(fd, own_.c_str());
+  sys::Close(fd);
   return ready;
 }
 
@@ -287,7 +297,7 @@ void Election::Remove(int fd, const char* name) const {
   }
 }
 
-// Of another version, if no process uses it: each has a record lock.
+// Removes a file of another version, if no process uses it: each that does has a record lock.
 bool Election::RemoveOutdated(int fd, const char* name) const {
   struct flock all = {};
   all.l_type = F_WRLCK;

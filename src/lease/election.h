@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Which file is the user's file of leases.
+// The processes of a user choose the one file of leases.
 //
 // It lies in a folder where everybody may make names, and nobody may take away those of others
 // (the sticky bit): the first to come may have the name that we meant, and may free it again in
@@ -17,7 +17,7 @@
 //   list the candidates; if one is elected, that is it
 //   if there is none, make one: under the plain name, or, if somebody has it, under a random one
 //   lock all of them
-//   list again. The same, and still none elected: elect one, and remove the others
+//   list again. If it is the same, and still none is elected: elect one, and remove the others
 //
 // and from the start when something is not as it should be. A candidate is removed only by a
 // process that has it locked, an elected one by nobody.
@@ -84,7 +84,8 @@ class Election {
   enum class Standing { kIsStranger, kIsCandidate, kIsElected, kIsOutdated };
   enum class Step { kDone, kAgain, kLater, kFailed };
 
-  static int Open(int folder, const char* name, struct stat* st);
+  int Noted(long fd);
+  int Open(int folder, const char* name, struct stat* st);
   static Standing StandingOf(int fd, const struct stat& st);
   Step Look(const char* name, List* list);
   Step Collect(List* list);
@@ -97,11 +98,12 @@ class Election {
   void Remove(int fd, const char* name) const;
   void Withdraw();
 
-  const char* path_;  // of the folder
+  const char* path_;  // the folder's
   int folder_ = -1;   // where the plain name did not do
   Name name_;         // the plain one
-  Name own_;          // of the candidate that we have made, if any
+  Name own_;          // the candidate's that we have made, if any
   const char* why_ = "";
+  bool out_of_descriptors_ = false;
 };
 
 }  // namespace nvcache::lease

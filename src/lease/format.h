@@ -17,20 +17,23 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "src/lease/slots.h"
-#include "src/lease/tally.h"
+#include "src/lease/hindrance.h"
+#include "src/lease/tally_line.h"
 
 namespace nvcache::lease {
+
+// The file's name: this, and the user's number.
+inline constexpr const char* kFilePrefix = "nvcache-leases-";
 
 // "NVLEASE", and the version of the layout and of the hash; or that it is not the one file
 // (election.h).
 inline constexpr unsigned kVersionBits = 8;
-inline constexpr uint64_t kFormat = (uint64_t{0x4e564c45415345} << kVersionBits) + 10;
+inline constexpr uint64_t kFormat = (uint64_t{0x4e564c45415345} << kVersionBits) + 12;
 inline constexpr uint64_t kCandidate = kFormat | ((1u << kVersionBits) - 1);
 
-// A cell: part of a file's tag (TagOf), how many files with it its process uses, how many of these
-// exclusively, which are no more, and whether one was handed on (Leases::HandOn), which any process
-// may set. 0: it is free. The count of users stays at its maximum once it was there.
+// A cell: part of a file's tag (NumberTagOf), how many files with it its process uses, how many of
+// these exclusively, which are no more, and whether one was handed on (Leases::HandOn), which any
+// process may set. 0: it is free. The count of users stays at its maximum once it was there.
 using Cell = std::atomic<uint32_t>;
 inline constexpr uint32_t kUser = 0x01;
 inline constexpr uint32_t kUsers = 0x0f;
@@ -50,7 +53,7 @@ struct alignas(64) Bucket {
   sys::Word crowded;
 };
 
-inline constexpr size_t kPage = 4096;  // of the kernel
+inline constexpr size_t kPage = 4096;  // the kernel's
 inline constexpr uint32_t kBucketsOfPage = kPage / sizeof(Bucket);
 
 // The pages of each level of a slot. A process begins with the first one.
@@ -63,7 +66,7 @@ struct FirstPage {
   Bucket buckets[kFirstBuckets];
 };
 union alignas(kPage) Page {
-  FirstPage first;  // of a slot
+  FirstPage first;  // a slot's
   Bucket buckets[kBucketsOfPage];
 };
 
@@ -91,25 +94,31 @@ struct alignas(64) Slot {
   // A bit for each bucket of the first page that may have been used, or its like in a higher level:
   // the next owner clears these.
   std::atomic<uint64_t> touched;
-  // Of each level, the number of its first page plus one; 0: none. They stay the slot's.
+  // The number of each level's first page, plus one; 0: none. They stay the slot's.
   std::atomic<uint16_t> pages[kLevels];
   // So many its owner uses; the other pages have marks of former owners. 0: there was no room
   // for a page, and all files whose bit in `touched` is set count as used.
   std::atomic<uint16_t> levels;
-  std::atomic<uint16_t> passing;  // of an owner without a page; for all classes
+  std::atomic<uint16_t> passing;  // an owner's without a page; for all classes
   std::atomic<uint16_t> naming;   // its calls that change names, or may
   // So many of its cells are marked with kHandedOn, or buckets are crowded; 0 only if none is.
   sys::Word handed_on;
 };
-// By its life.
+// The slot with that life is in use.
 constexpr bool IsInUse(uint32_t life) { return life % 2 != 0; }
 
 // Slot::publish_file.
 inline constexpr uint32_t kNoFile = 0;
 inline constexpr uint32_t kEveryFile = ~uint32_t{0};
 
+// Processes of a user that have a slot at a time.
+inline constexpr uint32_t kMaxProcesses = 4096;
+
 // Files that can have a tally at a time.
 inline constexpr uint32_t kTallies = 1u << 15;
+
+// Objects of which something is known at a time.
+inline constexpr uint32_t kVerdicts = 384;
 
 // A first page for each slot, and as many for processes with many files.
 inline constexpr uint32_t kMaxPages = 2 * kMaxProcesses;
@@ -123,12 +132,12 @@ struct Shared {
   sys::Word sweep;                   // the next slot to be looked after
   sys::Word backed;                  // 1: the tallies have memory behind them
   sys::Word lines;                   // so many slots' lines have, at least
-  sys::Word pages_given;             // of `pages`; these have as well
+  sys::Word pages_given;             // so many of `pages` have, too
   sys::Word hand_ons_begun;          // calls of Leases::HandOn
   sys::Word hand_ons;                // those that are over
-  std::atomic<uint64_t> pool;        // of the tallies; 0: none
+  std::atomic<uint64_t> pool;        // the tallies'; 0: none
   std::atomic<uint64_t> looked;      // at that pool (Tallies::NoteLook)
-  std::atomic<uint64_t> checkpoint;  // of write-through in that pool
+  std::atomic<uint64_t> checkpoint;  // write-through's in that pool
   std::atomic<uint64_t> wanted;      // somebody waits until that is above it
   std::atomic<uint64_t> folders;     // the device of those that have had a tally; 0: none has
   // Changes of names there that are in no log, counted; so many of them are on the disk; and the
@@ -137,22 +146,26 @@ struct Shared {
   std::atomic<uint64_t> unlogged_synced;
   std::atomic<uint64_t> unlogged_awaited;
   Tally names;  // its lock is that of names
+  // The verdicts on objects that processes have loaded (src/rawcall/verdicts.h).
+  std::atomic<uint64_t> verdicts[kVerdicts];
 
   // The first are mapped with the header, by one fault.
   alignas(kPage) Slot slots[kMaxProcesses];
-  // Of each tally, a bit for each eighth of all tags (Tallies::Find): a file of it may have had the
+  // Each tally has a bit for each eighth of all tags (Tallies::Find): a file of it may have had the
   // tally. Most files never had theirs, and it shall not cost a fault to see that.
   alignas(kPage) std::atomic<uint8_t> tagged[kTallies];
   alignas(kPage) Tally tallies[kTallies];
+  // A slot's has memory behind it only once its owner had something to say.
+  alignas(kPage) Hindrances hindrances[kMaxProcesses];
   Page pages[kMaxPages];
 };
 inline constexpr uint32_t kMarkBits = 16;
 
 // Parts that get memory behind them together: `backed`.
 inline constexpr size_t kTables = offsetof(Shared, tagged);
-inline constexpr size_t kTablesSize = offsetof(Shared, pages) - kTables;
+inline constexpr size_t kTablesSize = offsetof(Shared, hindrances) - kTables;
 
-// Of a new file, and how far it may grow.
+// A new file begins with the one, and may grow to the other.
 inline constexpr size_t kFirstSize = offsetof(Shared, pages);
 inline constexpr size_t kMaxSize = sizeof(Shared);
 
@@ -171,9 +184,10 @@ static_assert(sys::Word::is_always_lock_free && std::atomic<uint16_t>::is_always
               std::atomic<uint64_t>::is_always_lock_free);
 static_assert(sizeof(sys::Word) == 4 && sizeof(Cell) == 4 && sizeof(Slot) == 64 &&
               sizeof(Bucket) == 64 && sizeof(FirstPage) == kPage && sizeof(Page) == kPage);
-static_assert(offsetof(Shared, slots) % kPage == 0 && kTables % kPage == 0 &&
-                  kFirstSize % kPage == 0 && kPage % sizeof(Slot) == 0,
+static_assert(offsetof(Shared, slots) == kPage && kTables % kPage == 0 && kFirstSize % kPage == 0 &&
+                  kPage % sizeof(Slot) == 0,
               "fallocate works by pages");
+static_assert(offsetof(Shared, checkpoint) == 64, "tests/processes/checkpointer_test.py");
 static_assert(kFirstBuckets <= 64, "Slot::touched has a bit for each");
 static_assert(kMaxPages < (1u << 16), "Slot::pages");
 static_assert(kMaxProcesses < (1u << kMarkBits));

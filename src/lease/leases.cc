@@ -8,6 +8,7 @@
 
 #include "src/lease/asking.h"
 #include "src/lease/format.h"
+#include "src/lease/tag.h"
 #include "src/sys/check.h"
 #include "src/sys/kernel.h"
 #include "src/sys/sharing.h"
@@ -41,7 +42,7 @@ uint64_t EndOf(uint64_t timeout_ns) {
   return timeout_ns < sys::kForever - now ? now + timeout_ns : sys::kForever;
 }
 
-// Of the first page; and its bit in Slot::touched.
+// A tag's bucket of the first page, and the bucket's bit in Slot::touched.
 uint32_t FirstBucketOf(uint64_t tag) { return static_cast<uint32_t>(tag >> 32) % kFirstBuckets; }
 uint64_t BitOf(uint64_t tag) { return uint64_t{1} << FirstBucketOf(tag); }
 
@@ -52,14 +53,14 @@ bool IsOf(uint32_t cell, uint64_t tag) { return cell >> kTagShift == TagOfCell(t
 bool IsUsed(uint32_t cell) { return cell != 0; }
 bool IsExclusive(uint32_t cell) { return (cell & kExclusives) != 0; }
 bool IsEndless(uint32_t cell) { return (cell & kUsers) == kUsers; }
-// By at least one process that does not have the file exclusively.
+// The process has a file with that cell, and not exclusively.
 bool IsShared(uint32_t cell) { return (cell & kExclusives) / kExclusive < (cell & kUsers); }
 bool MayDrop(uint32_t cell) { return IsShared(cell) || IsEndless(cell); }
 
 }  // namespace
 
 bool Request::Publish(uint64_t device, uint64_t inode) const {
-  return publish_file == kEveryFile || publish_file == HashOf(TagOf(device, inode));
+  return publish_file == kEveryFile || publish_file == HashOf(NumberTagOf(device, inode));
 }
 
 bool Leases::Open(const char* folder, const char** why) {
@@ -151,11 +152,11 @@ bool Leases::IsCrowded(uint64_t tag) const {
   return false;
 }
 
-// Of a slot that is lost the cells are somebody else's.
+// The cells of a slot that is lost are somebody else's.
 void Leases::Share(uint64_t device, uint64_t inode) {
   NVCACHE_CHECK(is_open() && slot_ < kMaxProcesses);
   if (lost()) return;
-  const uint64_t tag = TagOf(device, inode);
+  const uint64_t tag = NumberTagOf(device, inode);
   Slot& slot = shared_->slots[slot_];
   if ((slot.touched.load(std::memory_order_relaxed) & BitOf(tag)) == 0) {
     slot.touched.fetch_or(BitOf(tag));
@@ -167,7 +168,7 @@ void Leases::Share(uint64_t device, uint64_t inode) {
 
 bool Leases::TryExclude(uint64_t device, uint64_t inode) {
   if (lost() || !Sound()) return false;
-  const uint64_t tag = TagOf(device, inode);
+  const uint64_t tag = NumberTagOf(device, inode);
   Cell* const cell = FindCell(tag, IsShared);
   NVCACHE_CHECK(cell != nullptr || lost() || HasMark(shared_->slots[slot_], tag, kUsers));
   if (cell == nullptr) return false;
@@ -180,7 +181,7 @@ bool Leases::TryExclude(uint64_t device, uint64_t inode) {
 
 void Leases::Downgrade(uint64_t device, uint64_t inode) {
   if (lost()) return;
-  Cell* const cell = FindCell(TagOf(device, inode), IsExclusive);
+  Cell* const cell = FindCell(NumberTagOf(device, inode), IsExclusive);
   NVCACHE_CHECK(cell != nullptr || lost());
   if (cell == nullptr) return;
   cell->fetch_sub(kExclusive);
@@ -191,7 +192,7 @@ void Leases::Downgrade(uint64_t device, uint64_t inode) {
 void Leases::Drop(uint64_t device, uint64_t inode, bool was_exclusive) {
   if (was_exclusive) Downgrade(device, inode);
   if (lost()) return;
-  const uint64_t tag = TagOf(device, inode);
+  const uint64_t tag = NumberTagOf(device, inode);
   for (;;) {
     Cell* const cell = FindCell(tag, MayDrop);
     NVCACHE_CHECK(cell != nullptr || lost() || IsCrowded(tag));
@@ -246,11 +247,11 @@ bool Leases::Uses(uint32_t slot, uint64_t tag) {
 }
 
 bool Leases::HeldElsewhere(uint64_t device, uint64_t inode) {
-  return MarkedElsewhere(TagOf(device, inode), kExclusives);
+  return MarkedElsewhere(NumberTagOf(device, inode), kExclusives);
 }
 
 bool Leases::Wanted(uint64_t device, uint64_t inode) {
-  return MarkedElsewhere(TagOf(device, inode), kAnyUse);
+  return MarkedElsewhere(NumberTagOf(device, inode), kAnyUse);
 }
 
 // ----------------------------------------------------------------------- Programs that are started
@@ -274,7 +275,7 @@ void Leases::MarkIn(Slot& slot, uint64_t tag) const {
 
 // The dead may be marked, too.
 void Leases::HandOn(uint64_t device, uint64_t inode) {
-  const uint64_t tag = TagOf(device, inode);
+  const uint64_t tag = NumberTagOf(device, inode);
   shared_->hand_ons_begun.fetch_add(1);
   for (uint32_t i = 0; i < mark(); ++i) {
     Slot& slot = shared_->slots[i];
@@ -284,21 +285,23 @@ void Leases::HandOn(uint64_t device, uint64_t inode) {
 }
 
 void Leases::MarkHandedOn(uint64_t device, uint64_t inode) {
-  if (!lost()) MarkIn(shared_->slots[slot_], TagOf(device, inode));
+  if (!lost()) MarkIn(shared_->slots[slot_], NumberTagOf(device, inode));
 }
 
 bool Leases::RemembersHandOn(uint64_t device, uint64_t inode) const {
-  return !lost() && HasMark(shared_->slots[slot_], TagOf(device, inode), kHandedOn);
+  return !lost() && HasMark(shared_->slots[slot_], NumberTagOf(device, inode), kHandedOn);
 }
 
 bool Leases::IsHandedOn(uint64_t device, uint64_t inode) {
-  return RemembersHandOn(device, inode) || MarkedElsewhere(TagOf(device, inode), kHandedOn);
+  return RemembersHandOn(device, inode) || MarkedElsewhere(NumberTagOf(device, inode), kHandedOn);
 }
 
 bool Leases::RemembersHandOns() const {
   const Slot& slot = shared_->slots[slot_];
   return lost() || slot.levels.load() == 0 || slot.handed_on.load() != 0;
 }
+
+std::atomic<uint64_t>* Leases::verdicts() const { return shared_->verdicts; }
 
 uint32_t Leases::hand_ons() const { return shared_->hand_ons.load(); }
 
@@ -313,7 +316,7 @@ bool Leases::HandedOnSince(uint32_t hand_ons) const {
 // Nobody can exclude us any more, so each slot is looked at once. A process in TryExclude takes its
 // mark back by itself.
 bool Leases::AwaitRelease(uint64_t device, uint64_t inode, uint64_t timeout_ns) {
-  const uint64_t tag = TagOf(device, inode);
+  const uint64_t tag = NumberTagOf(device, inode);
   NVCACHE_CHECK(lost() || HasMark(shared_->slots[slot_], tag, kUsers));
   const uint64_t end = EndOf(timeout_ns);
   const uint32_t n = mark();
@@ -339,7 +342,7 @@ bool Leases::AwaitRelease(uint64_t device, uint64_t inode, uint64_t timeout_ns) 
 
 bool Leases::AwaitPublish(uint64_t device, uint64_t inode, uint64_t timeout_ns) {
   const uint64_t end = EndOf(timeout_ns);
-  const uint64_t tag = TagOf(device, inode);
+  const uint64_t tag = NumberTagOf(device, inode);
   const uint32_t n = mark();
   for (uint32_t i = 0; i < n; ++i) {
     if (i == slot_) continue;

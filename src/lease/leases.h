@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Which process uses which file: so that a file is cached by at most one (I11).
+// The leases say which process uses which file: so that a file is cached by at most one (I11).
 //
 // The processes of one user that run under NVCache share one small file in memory. Each has a slot
 // in it, and in its slot a cell for each file that it uses, by a hash of (device, inode): whether
@@ -67,13 +67,13 @@ class Leases : public Slots {
   Leases(const Leases&) = delete;
   Leases& operator=(const Leases&) = delete;
 
-  // As Slots::Open() and Slots::AfterForkInChild().
+  // They call Slots::Open() and Slots::AfterForkInChild().
   bool Open(const char* folder, const char** why);
   bool AfterForkInChild(const char** why);
 
   // ---- A file, from its first open to its last close
   void Share(uint64_t device, uint64_t inode);
-  // Of a shared file: for this process alone. False: another process uses it, or might.
+  // Takes a shared file for this process alone. False: another process uses it, or might.
   bool TryExclude(uint64_t device, uint64_t inode);
   void Downgrade(uint64_t device, uint64_t inode);  // exclusive -> shared
   void Drop(uint64_t device, uint64_t inode, bool was_exclusive);
@@ -90,13 +90,16 @@ class Leases : public Slots {
   bool IsHandedOn(uint64_t device, uint64_t inode);
   bool RemembersHandOn(uint64_t device, uint64_t inode) const;
   bool RemembersHandOns() const;
-  // Of a file that this process uses: as if it had been there. Or it writes itself where no log has
-  // that, for as long as it uses the file.
+  // Marks a file that this process uses as if it had used it when the file was handed on. Or this
+  // process writes to the file where no log has that, for as long as it uses the file.
   void MarkHandedOn(uint64_t device, uint64_t inode);
   // How often it happened. A child of fork has the descriptors from the fork on, and marks later:
   // it keeps the number of that time, first of all, and asks when its marks are there.
   uint32_t hand_ons() const;
   bool HandedOnSince(uint32_t hand_ons) const;
+
+  // ---- Objects (src/rawcall/verdicts.h): kVerdicts words, at first zero. While it is open.
+  std::atomic<uint64_t>* verdicts() const;
 
   // ---- Asking. False: the time is over, or the holder cannot let go.
   // The file is shared by the caller, so that nobody can take it afterwards.
@@ -108,7 +111,7 @@ class Leases : public Slots {
   Request WaitForRequest();
   // The keeper is to look after its own process's affairs. Any thread.
   void Nudge();
-  // The same of every process.
+  // Every process's keeper is to look after its affairs.
   void NudgeAll();
   // All of the request was seen to, if something was asked. Those who asked for a file that is held
   // still are refused; those who asked for publication wait, unless all of it was `published`,
@@ -129,7 +132,7 @@ class Leases : public Slots {
   uint32_t Marked(uint32_t slot, uint64_t tag, uint32_t mask);
   bool Uses(uint32_t slot, uint64_t tag);
   bool MarkedElsewhere(uint64_t tag, uint32_t mask);
-  // Of the caller's cells.
+  // It is one of the caller's cells.
   std::atomic<uint32_t>* FindCell(uint64_t tag, bool (*is_right)(uint32_t cell)) const;
   bool CountUser(uint64_t tag);
   bool AddCell(uint64_t tag);

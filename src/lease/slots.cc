@@ -73,7 +73,8 @@ void Slots::Close() {
 
 bool Slots::AfterForkInChild(const char** why) {
   NVCACHE_CHECK(is_open());
-  reaping_.Reset();  // a thread of the parent may have had it
+  reaping_.Reset();  // a thread of the parent may have had them
+  saying_.Reset();
   has_table_ = false;
   if (Claim(why)) return true;
   Forget();
@@ -174,6 +175,7 @@ void Slots::Take(uint32_t index) {
   slot.published.store(slot.publish_wanted.load());
   slot.released.store(slot.release_wanted.load());
   slot_ = index;
+  said_.store(0);
   life_ = slot.life.load() + 1;
   slot.life.store(life_);
   RaiseMark();  // before any mark is put: one that looks, looks here as well
@@ -274,7 +276,7 @@ bool Slots::HasDeadOwner() const {
 
 bool Slots::IsOver(uint64_t life) const {
   const uint64_t slot = life >> 32;
-  if (slot >= shared_->lines.load()) return slot < kMaxProcesses;  // of a file before this one
+  if (slot >= shared_->lines.load()) return slot < kMaxProcesses;  // an earlier file had it
   return shared_->slots[slot].life.load() != static_cast<uint32_t>(life);
 }
 

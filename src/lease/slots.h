@@ -7,20 +7,16 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
+#include "src/lease/format.h"
 #include "src/sys/lock.h"
 
 namespace nvcache::lease {
 
 inline constexpr const char* kFolder = "/dev/shm";
-inline constexpr uint32_t kMaxProcesses = 4096;  // of one user, at a time
-
-struct Shared;  // the file
-struct Slot;
-struct Bucket;
-struct FirstPage;
 
 class Slots {
  public:
@@ -37,10 +33,12 @@ class Slots {
   // In a child of fork, which has the parent's mapping but neither its slot nor its keeper: takes a
   // slot, in which nothing is marked. False as for Open; then it is closed.
   bool AfterForkInChild(const char** why);
-  // The same child, for as long as it asks and marks nothing: it has no slot.
+  // A child of fork has no slot, for as long as it asks and marks nothing.
   void LeaveSlotToParent() {
-    reaping_.Reset();  // a thread of the parent may have had it
+    reaping_.Reset();  // a thread of the parent may have had them
+    saying_.Reset();
     slot_ = kMaxProcesses;
+    said_.store(0);
   }
 
   bool is_open() const { return shared_ != nullptr; }
@@ -58,6 +56,13 @@ class Slots {
   // Our descriptor gets another number, from `from` on, if there is one. The old one stays open: it
   // is the program's, or to be closed. Then Relock.
   void Renumber(int from);
+  // For `nvcache status`: what hinders this process in its use of a pool, whose file has the tag
+  // `pool`. `detail` may be empty. True the first time. Any thread, with any lock.
+  bool Say(Hindrance hindrance, uint64_t pool, const char* detail);
+  bool HasSaid(Hindrance hindrance) const {
+    return (said_.load(std::memory_order_relaxed) >> static_cast<uint32_t>(hindrance) & 1) != 0;
+  }
+
   // Somebody took this process for dead. Nothing that it holds is protected any more: all files
   // have to pass through. The calls below do no harm; TryExclude fails.
   bool lost() const;
@@ -89,7 +94,7 @@ class Slots {
 
   Shared* shared_ = nullptr;
   uint32_t slot_ = kMaxProcesses;
-  uint32_t life_ = 0;  // of the slot, since it is ours
+  uint32_t life_ = 0;  // the slot's, since it is ours
 
  private:
   bool OpenFile(const char* folder, const char** why);
@@ -113,7 +118,9 @@ class Slots {
   uint64_t inode_ = 0;
   // Record locks do not tell the threads of a process apart.
   sys::Mutex<sys::Rank::kReaping> reaping_;
-  bool has_table_ = false;  // its byte is locked
+  sys::Mutex<sys::Rank::kSaying> saying_;
+  std::atomic<uint32_t> said_{0};  // our Hindrances have the same
+  bool has_table_ = false;         // its byte is locked
 };
 
 }  // namespace nvcache::lease

@@ -34,7 +34,7 @@ uint64_t Word(const Standing& standing) {
          (standing.refused ? kRefused : 0);
 }
 
-// Of Shared::tagged. The low bits of a tag say which tally.
+// The bit in Shared::tagged. The low bits of a tag say which tally.
 uint8_t EighthOf(uint64_t tag) { return static_cast<uint8_t>(1u << (tag >> 61)); }
 
 // Shared::looked. 0: nobody has.
@@ -42,7 +42,7 @@ uint64_t LookOf(uint32_t deaths, bool emulated) {
   return (uint64_t{deaths} + 1) << 1 | (emulated ? 1u : 0u);
 }
 
-// Of a word that has a second, below something else.
+// A word has the second in its low bits, below something else.
 constexpr unsigned kSecondBits = 32;
 uint64_t Second() { return sys::Now(CLOCK_MONOTONIC) / 1000000000; }
 
@@ -61,15 +61,6 @@ void Nap(Tally& tally, uint64_t seen) {
 }
 
 }  // namespace
-
-uint64_t TagOf(uint64_t device, uint64_t inode, uint32_t mode) {
-  const uint64_t type = (mode & S_IFMT) ^ S_IFREG;
-  uint64_t h = inode + device * 0x9e3779b97f4a7c15u + type * 0xd6e8feb86659fd93u;
-  h = (h ^ (h >> 32)) * 0xd6e8feb86659fd93u;
-  h = (h ^ (h >> 32)) * 0xd6e8feb86659fd93u;
-  h ^= h >> 32;
-  return h != 0 ? h : 1;
-}
 
 // -------------------------------------------------------------------------------------- The table
 
@@ -162,12 +153,13 @@ void Tallies::EndPassing(uint64_t tag) const {
 }
 
 // A process that passes has shared the file before: so the others of the class are told apart.
-bool Tallies::AnybodyPasses(uint64_t tag) const {
+bool Tallies::AnybodyPasses(uint64_t tag, uint64_t device, uint64_t inode) const {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const uint32_t n = leases_.mark();
+  const uint64_t number = NumberTagOf(device, inode);
   for (uint32_t slot = 0; slot < n; ++slot) {
     if (!leases_.InUse(slot) || Count(slot, tag).load() == 0) continue;
-    if (leases_.Uses(slot, tag)) return true;
+    if (leases_.Uses(slot, number)) return true;
   }
   return false;
 }
@@ -219,13 +211,12 @@ bool Tallies::AnybodyChanges(uint64_t tag, uint32_t own) const {
 
 bool Tallies::HasFolders() const { return leases_.shared_->folders.load() != 0; }
 
-// Of the calls made before the first one, nobody has said anything.
+// Nobody has noted the calls that were made before this device's first folder came.
 void Tallies::NoteFolder(uint64_t device) const {
   Shared& shared = *leases_.shared_;
-  uint64_t none = 0;
-  if (shared.folders.load() != 0) return;
+  if (shared.folders.load() == device) return;
   shared.unlogged.fetch_add(1);
-  shared.folders.compare_exchange_strong(none, device);
+  shared.folders.store(device);
 }
 
 uint64_t Tallies::LockNames() const { return Lock(leases_.shared_->names, kNamesPatience); }
@@ -289,7 +280,8 @@ Tally& Tallies::At(uint64_t tag) const { return leases_.shared_->tallies[tag % k
 
 // A process that sets the tag has set the bit before.
 Tally* Tallies::Find(uint64_t tag) const {
-  if ((leases_.shared_->tagged[tag % kTallies].load() & EighthOf(tag)) == 0) return nullptr;
+  if (tag == 0 || (leases_.shared_->tagged[tag % kTallies].load() & EighthOf(tag)) == 0)
+    return nullptr;
   Tally& tally = At(tag);
   return tally.tag.load() == tag ? &tally : nullptr;
 }
@@ -345,9 +337,22 @@ void Tallies::Raise(std::atomic<uint64_t>& field, uint64_t lsn) {
   }
 }
 
+uint32_t Tallies::Progress(const Tally& tally) {
+  constexpr uint64_t kMix = 0x9e3779b97f4a7c15u;
+  const uint64_t exits = StandingOf(tally).exits;
+  return static_cast<uint32_t>((tally.lsn.load() * kMix ^ exits) * kMix >> 32);
+}
+
+void Tallies::KeepLeft(Tally& tally, uint64_t left, uint32_t left_at) {
+  tally.left.store(0);
+  tally.left_at.store(left_at);
+  tally.left.store(left);
+}
+
 bool Tallies::SetTag(Tally& tally, uint64_t tag) const {
   std::atomic<uint8_t>& tagged = leases_.shared_->tagged[tag % kTallies];
   NVCACHE_CHECK(&tally == &At(tag));
+  if (tag == 0) return false;
   if ((tagged.load() & EighthOf(tag)) == 0) tagged.fetch_or(EighthOf(tag));
   for (;;) {
     const Standing now = StandingOf(tally);

@@ -10,12 +10,11 @@
 #ifndef NVCACHE_LEASE_TALLY_H_
 #define NVCACHE_LEASE_TALLY_H_
 
-#include <sys/stat.h>
-
 #include <atomic>
 #include <cstdint>
 
-#include "src/sys/lock.h"
+#include "src/lease/tag.h"
+#include "src/lease/tally_line.h"
 
 namespace nvcache::lease {
 
@@ -24,7 +23,7 @@ class Leases;
 // How long the owner of a tally's lock may not move, in ns: then it is taken for stopped.
 inline constexpr uint64_t kLockPatience = 50 * 1000 * 1000;
 
-// The same for the lock of names, which is held over calls that may wait for a journal.
+// The lock of names has another limit, for it is held over calls that may wait for a journal.
 inline constexpr uint64_t kNamesPatience = 1000 * 1000 * 1000;
 
 // A folder with two syncs within so many seconds gets a tally.
@@ -39,34 +38,7 @@ struct Standing {
   bool operator==(const Standing&) const = default;
 };
 
-// Of the file with this hash that has it; all zero: nobody's. Any process may look at any time. The
-// last three only grow, also from one file to the next: a late store, by a process that has lost
-// the lock, must say too little, or fail.
-struct alignas(64) Tally {
-  std::atomic<uint64_t> tag;  // the standing, in 16 bytes
-  std::atomic<uint64_t> word;
-  std::atomic<uint64_t> lock;     // its owner, a process, and how often it was taken
-  std::atomic<uint64_t> lsn;      // no group of the file has a higher one
-  std::atomic<uint64_t> settled;  // groups of the file below it count no more
-  sys::Word waiters;              // that sleep until the lock is free
-  std::atomic<uint64_t> warmed;   // of a folder: when it, or a file in it, was synced last
-  std::atomic<uint64_t> left;     // of a file: as it was when it was closed last; 0: not known
-};
-static_assert(sizeof(Tally) == 64);
-
-// Of a file; never 0. Files with the same tag are taken for one. `mode`: its type, so that nothing
-// is known of a folder that gets the number of a file before.
-uint64_t TagOf(uint64_t device, uint64_t inode, uint32_t mode = S_IFREG);
-
-// A process says that it is at a call that changes a file and is in no log: from before it looks
-// for the file's tag, until the call is over. A count for each of some classes of files.
-inline constexpr uint32_t kPassingClasses = 128;
-struct alignas(64) PassingCounts {
-  std::atomic<uint16_t> count[kPassingClasses];
-};
-static_assert(sizeof(PassingCounts) == 256);
-
-// Of a process that has a slot.
+// A process that has a slot has the tallies.
 class Tallies {
  public:
   explicit constexpr Tallies(Leases& leases) : leases_(leases) {}
@@ -99,8 +71,8 @@ class Tallies {
   // ---- Passing
   void BeginPassing(uint64_t tag) const;
   void EndPassing(uint64_t tag) const;
-  // Some process that lives, and uses the file, is; this one counts.
-  bool AnybodyPasses(uint64_t tag) const;
+  // Some process that lives, and uses the file with that number, is; this one counts.
+  bool AnybodyPasses(uint64_t tag, uint64_t device, uint64_t inode) const;
 
   // ---- Names
   // Before a call that changes names, or may, while its folders are looked up; until it is passing
@@ -115,7 +87,8 @@ class Tallies {
   // Some process that lives is passing for the folder, or one of its class, beyond `own` calls of
   // this one. More than there are would hide another thread's.
   bool AnybodyChanges(uint64_t tag, uint32_t own) const;
-  // Some folder has had a tally. A process that gives it one says so before. All are on one device.
+  // Some folder has had a tally. A process that gives it one says so before. All are on one device
+  // at a time.
   bool HasFolders() const;
   void NoteFolder(uint64_t device) const;
   // The lock of names. A process that takes it from another one makes every tally unknown before
@@ -132,7 +105,7 @@ class Tallies {
   // synced it.
   void NoteUnlogged(uint64_t device) const;
   bool HasUnlogged() const { return Unlogged() != UnloggedSynced(); }
-  // As many as there were so far. They are on the disk, if a sync of the device that begins now
+  // How many there were so far. They are on the disk, if a sync of the device that begins now
   // succeeds; then RaiseUnloggedSynced() is told this number.
   uint64_t Unlogged() const;
   void RaiseUnloggedSynced(uint64_t unlogged) const;
@@ -164,6 +137,10 @@ class Tallies {
   // A sync of the file has failed, if it has the tally.
   static void Refuse(Tally& tally, uint64_t tag);
   static void Raise(std::atomic<uint64_t>& field, uint64_t lsn);
+  // A number that changes with every call on the file that a process under NVCache makes.
+  static uint32_t Progress(const Tally& tally);
+  // Tally::left. `left_at`: Progress() before the file was looked at.
+  static void KeepLeft(Tally& tally, uint64_t left, uint32_t left_at);
   // The tally is the file's. False: it is another's.
   bool SetTag(Tally& tally, uint64_t tag) const;
   // Nobody's, unless something of its file is pending.

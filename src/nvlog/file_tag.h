@@ -13,32 +13,33 @@
 
 namespace nvcache::nvlog {
 
-inline constexpr uint32_t kMaxLanes = 16;
-// The log of the kept segments (kept.h).
-inline constexpr uint32_t kKeptLog = kMaxLanes;
-static_assert(kKeptLog < pool::kThroughLog);
-// Of write-through (through.h).
+// Lanes of a process: those of write-back, which a small pool has fewer of, and behind them those
+// of write-through.
+inline constexpr uint32_t kBackLanes = 16;
 inline constexpr uint32_t kThroughLanes = 4;
+inline constexpr uint32_t kLanes = kBackLanes + kThroughLanes;
+// The log of the kept segments (kept.h).
+inline constexpr uint32_t kKeptLog = kBackLanes;
+static_assert(kKeptLog < pool::kThroughLog);
 static_assert(pool::kThroughLog + kThroughLanes <= pool::kLogsOfSeat);
+// A lane's number among the logs of the seat.
+constexpr uint32_t LogOf(uint32_t lane) {
+  return lane < kBackLanes ? lane : pool::kThroughLog + (lane - kBackLanes);
+}
 
 // The log's part of a file.
 struct FileTag {
   uint32_t number = 0;  // its own among the process's files that have anything in the log
-  // Of each lane: the generation of its segment when the file was declared there. Under the lane's
-  // lock.
-  Lsn declared[kMaxLanes] = {};
-  // The same of the lanes of write-through; and how often the file had gone past the log by then.
-  struct {
-    Lsn generation;
-    uint64_t exits;
-  } declared_through[kThroughLanes] = {};
-  // Of its newest file record; kNoPlace: none. Something else may lie there by now.
+  // The generation of each lane's segment when the file was declared there. Under the lane's lock.
+  Lsn declared[kLanes] = {};
+  // How often the file had gone past the log by then, for each lane of write-through.
+  uint64_t exits[kThroughLanes] = {};
+  // The place of its newest file record; kNoPlace: none. Something else may lie there by now.
   std::atomic<Place> record{kNoPlace};
 
   // No segment has a file record of it that is right. No group of the file is under way.
   void Undeclare() {
     for (Lsn& lsn : declared) lsn = 0;
-    for (auto& declared_there : declared_through) declared_there = {};
     record.store(kNoPlace, std::memory_order_relaxed);
   }
 };

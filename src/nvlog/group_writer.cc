@@ -15,6 +15,16 @@ namespace {
 // A group is short if it takes at most one of so many parts of a segment.
 constexpr uint64_t kShortGroups = 4;
 
+// So large a part of a segment is worth to be filled with the beginning of a group of
+// write-through; one that does not fit into less begins the next segment.
+constexpr uint64_t kWorthFilling = 8;
+
+// The seat is told of so many bytes at once: its line is not this process's alone.
+constexpr uint64_t kNoteBytes = 16 << 10;
+
+// A record that settles makes room for others, and one of names is short.
+bool MayTakeReserve(Kind kind) { return kind == Kind::kSettled || kind == Kind::kName; }
+
 }  // namespace
 
 GroupWriter::~GroupWriter() {
@@ -27,20 +37,43 @@ GroupWriter::~GroupWriter() {
   lane_.lock.Unlock();
 }
 
+// ---------------------------------------------------------------------------------------------
+// Where the group goes.
+
+void GroupWriter::Start(pool::FileRecord* record) {
+  record_ = record;
+  start_ = lane_.end;
+  if (start_.segment == kNoSegment || file_ == nullptr) return;
+  declares_ = file_->declared[number_] != lane_.generation ||
+              (!deferred() && file_->exits[number_ - kBackLanes] != exits_);
+}
+
+uint32_t GroupWriter::FileUnits() const {
+  if (file_ == nullptr) return 0;
+  return 1 + static_cast<uint32_t>(UnitsOf(pool::FileRecordSize(record_->path_length)));
+}
+
+bool GroupWriter::HasRoomInLane(uint64_t units) const {
+  return start_.segment != kNoSegment && start_.unit + units + kLastUnits <= log_.units_;
+}
+
+GroupWriter::Part GroupWriter::InTaken(uint32_t segment) const {
+  return {segment, static_cast<uint32_t>(kFirstUnit), FileUnits(), 0};
+}
+
 GroupWriter::Part GroupWriter::First() const {
   if (in_lane_) return {start_.segment, start_.unit, declares_ ? FileUnits() : 0, 0};
-  return {first_taken_, static_cast<uint32_t>(kFirstUnit), FileUnits(), 0};
+  return InTaken(first_taken_);
 }
 
 GroupWriter::Part GroupWriter::NextIn(const Part& part) const {
   const bool in_lane = in_lane_ && part.segment == start_.segment;
-  const uint32_t next = in_lane ? first_taken_ : log_.segments_[part.segment].next;
-  return {next, static_cast<uint32_t>(kFirstUnit), FileUnits(), 0};
+  return InTaken(in_lane ? first_taken_ : log_.segments_[part.segment].next);
 }
 
-void GroupWriter::FitPages(Part* part, uint64_t offset, uint64_t length, uint64_t room) const {
+void GroupWriter::FitPages(Part* part, uint64_t offset, uint64_t length) const {
   part->length = 0;
-  const uint64_t first = offset / pool::kPageSize;
+  const uint64_t first = offset / pool::kPageSize, room = RoomIn(*part);
   for (uint64_t pages = room / kUnitsPerPage + 1; pages > 0; --pages) {
     const uint64_t bytes = std::min(length, (first + pages) * pool::kPageSize - offset);
     if (DataUnits(offset, bytes) > room) continue;
@@ -49,91 +82,109 @@ void GroupWriter::FitPages(Part* part, uint64_t offset, uint64_t length, uint64_
   }
 }
 
-bool GroupWriter::FitsInLane(uint64_t units) const {
-  return start_.segment != kNoSegment && start_.unit + units + kLastUnits <= log_.units_;
+// A group of write-through that does not fit into the lane's segment is cut there.
+bool GroupWriter::MayCut(const Part& part, bool whole) const {
+  return !whole && RoomIn(part) >= log_.units_ / kWorthFilling;
 }
 
-// The lane's segments for the group: the present one, and `segments` that are taken. The LSN comes
-// after these: a mirror relies on it (Segments::Take).
-Outcome GroupWriter::Begin(uint32_t segments) {
-  if (segments > 0 && !TakeSegments(segments)) return Outcome::kLogFull;
-  lsn_ = log_.Draw();
+Outcome GroupWriter::BeginData(uint64_t offset, uint64_t length, pool::FileRecord* record,
+                               bool whole) {
+  NVCACHE_CHECK(length > 0 && (!whole || log_.HoldsWhole(offset, length)));
+  NVCACHE_CHECK(!deferred() || PagesOf(offset, length) <= log_.max_group_pages());
+  Start(record);
+  if (declares_ && record == nullptr) return Outcome::kUndeclared;
+  offset_ = part_offset_ = offset;
+  length_ = deferred() ? length : std::min(length, kMaxGroupBytes);
+  uint64_t done = 0;
+  if (start_.segment != kNoSegment) {
+    part_ = {start_.segment, start_.unit, declares_ ? FileUnits() : 0, 0};
+    Fit(&part_, offset_, length_);
+    in_lane_ = deferred() ? part_.length > 0 : part_.length == length_ || MayCut(part_, whole);
+    if (in_lane_) {
+      done = part_.length;
+      count_ = declares_ ? 2 : 1;
+      if (!deferred()) length_ = done;
+    }
+  }
+  if (done < length_ && record == nullptr) return Outcome::kUndeclared;
+  uint32_t segments = 0;
+  for (; done < length_; ++segments, count_ = static_cast<uint16_t>(count_ + 2)) {
+    Part part = InTaken(kNoSegment);
+    Fit(&part, offset_ + done, length_ - done);
+    NVCACHE_CHECK(part.length > 0);
+    if (count_ == 0) part_ = part;
+    done += part.length;
+    if (!deferred()) length_ = done;
+  }
+  if (const Outcome outcome = Begin(segments); outcome != Outcome::kDone) return outcome;
+  if (!in_lane_) part_.segment = first_taken_;
+  BeginPart();
   return Outcome::kDone;
 }
 
-Outcome GroupWriter::BeginData(uint64_t offset, uint64_t length, pool::FileRecord* record) {
-  NVCACHE_CHECK(length > 0 && PagesOf(offset, length) <= log_.max_group_pages());
-  record_ = record;
-  start_ = lane_.end;
-  offset_ = offset;
-  length_ = length;
-  declares_ = start_.segment != kNoSegment && file_.declared[number_] != lane_.generation;
-  if (start_.segment != kNoSegment && !declares_) {
-    Part part = {start_.segment, start_.unit, 0, 0};
-    Fit(&part, offset, length);
-    in_lane_ = part.length > 0;
-    if (part.length < length && record == nullptr) return Outcome::kUndeclared;
-    length -= part.length;
-    offset += part.length;
-    count_ = in_lane_ ? 1 : 0;
-  } else if (record == nullptr) {
-    return Outcome::kUndeclared;
-  } else if (declares_) {
-    Part part = {start_.segment, start_.unit, FileUnits(), 0};
-    Fit(&part, offset, length);
-    in_lane_ = part.length > 0;
-    length -= part.length;
-    offset += part.length;
-    count_ = in_lane_ ? 2 : 0;
-  }
-  uint32_t segments = 0;
-  for (; length > 0; ++segments, count_ = static_cast<uint16_t>(count_ + 2)) {
-    Part part = {kNoSegment, static_cast<uint32_t>(kFirstUnit), FileUnits(), 0};
-    Fit(&part, offset, length);
-    NVCACHE_CHECK(part.length > 0);
-    length -= part.length;
-    offset += part.length;
-  }
-  if (const Outcome outcome = Begin(segments); outcome != Outcome::kDone) return outcome;
+// A record of `units`, without its payload, behind a file record where that is missing.
+Outcome GroupWriter::BeginRecord(Kind kind, uint64_t offset, uint64_t length, uint64_t units,
+                                 pool::FileRecord* record) {
+  NVCACHE_CHECK((file_ == nullptr) == (kind == Kind::kName));
+  Start(record);
+  if (declares_ && record == nullptr) return Outcome::kUndeclared;
+  in_lane_ = HasRoomInLane((declares_ ? FileUnits() : 0) + units);
+  if (!in_lane_ && file_ != nullptr && record == nullptr) return Outcome::kUndeclared;
+  count_ = file_ != nullptr && (declares_ || !in_lane_) ? 2 : 1;
+  const Outcome outcome = Begin(in_lane_ ? 0 : 1, MayTakeReserve(kind));
+  if (outcome != Outcome::kDone) return outcome;
   part_ = First();
-  part_offset_ = offset_;
-  BeginPart();
+  const Place place = part_.place(log_.units_);
+  if (part_.file_units > 0) PutFileRecord(place - part_.file_units);
+  NewHeader(kind, place, offset, length);
+  at_ = place + units;
+  units_ = part_.file_units + units;
   return Outcome::kDone;
 }
 
 Outcome GroupWriter::BeginMark(Kind kind, uint64_t offset, uint64_t length,
                                pool::FileRecord* record) {
-  record_ = record;
-  start_ = lane_.end;
-  declares_ = start_.segment != kNoSegment && file_.declared[number_] != lane_.generation;
-  in_lane_ = !declares_ ? FitsInLane(1) : record != nullptr && FitsInLane(FileUnits() + 1);
-  if ((declares_ || !in_lane_) && record == nullptr) return Outcome::kUndeclared;
-  const bool declares = declares_ || !in_lane_;
-  count_ = declares ? 2 : 1;
-  if (const Outcome outcome = Begin(in_lane_ ? 0 : 1); outcome != Outcome::kDone) return outcome;
-  part_ = First();
-  if (declares) PutFileRecord(part_.segment * log_.units_ + part_.unit);
-  const Place place = part_.place(log_.units_);
-  NewHeader(kind, offset, length);
-  PutHeader(place);
-  at_ = place + 1;
-  units_ = part_.file_units + 1;
-  return Outcome::kDone;
+  return BeginRecord(kind, offset, length, 1, record);
 }
 
 Outcome GroupWriter::BeginFile(pool::FileRecord* record) {
-  record_ = record;
-  start_ = lane_.end;
-  in_lane_ = FitsInLane(FileUnits());
+  Start(record);
+  in_lane_ = HasRoomInLane(FileUnits());
   declares_ = true;
   count_ = 1;
   if (const Outcome outcome = Begin(in_lane_ ? 0 : 1); outcome != Outcome::kDone) return outcome;
   part_ = First();
-  const Place place = part_.segment * log_.units_ + part_.unit;
-  PutFileRecord(place);
-  at_ = place + part_.file_units;
+  at_ = part_.place(log_.units_);
+  PutFileRecord(at_ - part_.file_units);
   units_ = part_.file_units;
   return Outcome::kDone;
+}
+
+Outcome GroupWriter::BeginName(const pool::NameRecord& record) {
+  length_ = pool::NameRecordSize(record);
+  NVCACHE_CHECK(pool::IsNameRecord(record, length_));
+  const Outcome outcome = BeginRecord(Kind::kName, 0, length_, 1 + UnitsOf(length_), nullptr);
+  if (outcome != Outcome::kDone) return outcome;
+  const auto* bytes = reinterpret_cast<const uint8_t*>(&record);
+  uint8_t* payload = log_.view_.unit(first_place_ + 1);
+  for (size_t done = 0; done < length_; done += pmem::kMaxCopy) {  // two long paths are more
+    const size_t part = std::min(length_ - done, pmem::kMaxCopy);
+    NVCACHE_CHECK(pmem::Copy(payload + done, bytes + done, part, nullptr,
+                             &lane_.first_header.payload_crc, Step::kPayload));
+  }
+  return Outcome::kDone;
+}
+
+// The lane's segments for the group: the present one, and `segments` that are taken.
+Outcome GroupWriter::Begin(uint32_t segments, bool reserved) {
+  if (segments > 0 && !TakeSegments(segments, reserved)) return Outcome::kLogFull;
+  if (deferred()) lsn_ = log_.Draw();
+  return Outcome::kDone;
+}
+
+Lsn GroupWriter::Draw() {
+  NVCACHE_CHECK(count_ > 0 && lsn_ == 0);
+  return lsn_ = log_.Draw();
 }
 
 // To copy the lane's first segment, if a disk refuses its groups, and the whole of a group that
@@ -141,42 +192,41 @@ Outcome GroupWriter::BeginFile(pool::FileRecord* record) {
 bool GroupWriter::LeaveRoomToKeep(uint32_t count) {
   const bool is_short =
       length_ == 0 || DataUnits(offset_, length_) <= log_.segments_.record_units() / kShortGroups;
-  const uint32_t beyond = count - (start_.segment == kNoSegment ? 1 : 0);
-  const uint32_t reserve = is_short ? 1 : 1 + beyond;
+  const uint32_t reserve = is_short ? 1 : count + (in_lane_ ? 1 : 0);
   if (reserve <= lane_.reserve) return true;
   if (!log_.segments_.ReserveMore(reserve - lane_.reserve, count)) return false;
   lane_.reserve = reserve;
   return true;
 }
 
-bool GroupWriter::TakeSegments(uint32_t count) {
-  if (!log_.segments_.Has(count)) return false;
+bool GroupWriter::TakeSegments(uint32_t count, bool reserved) {
+  if (!log_.segments_.Has(count, reserved)) return false;
   if (start_.segment == kNoSegment) {
     adds_lane_ = log_.segments_.AddLog();
     if (!adds_lane_) return false;
     lane_.reserve = 1;
   }
   if (!LeaveRoomToKeep(count)) return false;
-  Segments::Claim claim = {number_,        pool::SegmentKind::kLog, 0,
-                           start_.segment, lane_.generation,        lane_.last};
+  Segments::Claim claim = {LogOf(number_), pool::SegmentKind::kLog, start_.segment,
+                           lane_.generation, lane_.last};
   for (uint32_t i = 0; i < count; ++i) {
-    claim.generation = log_.Draw();
-    const uint32_t taken = log_.segments_.Take(claim);
+    const uint32_t taken = log_.segments_.Take(claim, &last_generation_, reserved);
     if (taken == kNoSegment) return false;
     (first_taken_ == kNoSegment ? first_taken_ : log_.segments_[last_taken_].next) = taken;
     last_taken_ = taken;
-    last_generation_ = claim.generation;
     claim.previous = taken;
-    claim.previous_generation = claim.generation;
+    claim.previous_generation = last_generation_;
   }
   if (log_.Short() || log_.segments_.FallsBehind()) log_.Ring();
   return true;
 }
 
+// ---------------------------------------------------------------------------------------------
+// Records and headers.
+
 void GroupWriter::BeginPart() {
-  Fit(&part_, part_offset_, offset_ + length_ - part_offset_);
-  if (part_.file_units > 0) PutFileRecord(part_.segment * log_.units_ + part_.unit);
   const Place place = part_.place(log_.units_);
+  if (part_.file_units > 0) PutFileRecord(place - part_.file_units);
   at_ = place + 1 + LinkUnits(PagesOf(part_offset_, part_.length));
   done_ = 0;
   crc_ = 0;
@@ -191,7 +241,7 @@ bool GroupWriter::AddPage(const uint8_t* bytes, uint32_t length, uint8_t* copy, 
   const Place place = part_.place(log_.units_);
   const uint64_t page = (part_offset_ + done_) / pool::kPageSize;
   if (done_ == 0) link_ = link;
-  if (PagesOf(part_offset_, part_.length) > 1) {
+  if (PagesOf(part_offset_, part_.length) > 1 && deferred()) {
     auto* links = reinterpret_cast<uint64_t*>(log_.view_.unit(place + 1));
     pmem::Note(links[page - part_offset_ / pool::kPageSize], link);
   }
@@ -203,11 +253,10 @@ bool GroupWriter::AddPage(const uint8_t* bytes, uint32_t length, uint8_t* copy, 
 
 // The record's header, and on to the next segment if the group goes on there.
 void GroupWriter::EndPart() {
-  RecordHeader& header = NewHeader(Kind::kData, part_offset_, part_.length);
+  const Place place = part_.place(log_.units_);
+  RecordHeader& header = NewHeader(Kind::kData, place, part_offset_, part_.length);
   header.link = link_;
   header.payload_crc = crc_;
-  const Place place = part_.place(log_.units_);
-  PutHeader(place);
   units_ += part_.file_units + (at_ - place);
   part_offset_ += part_.length;
   if (part_offset_ == offset_ + length_) return;
@@ -216,16 +265,49 @@ void GroupWriter::EndPart() {
     log_.segments_[part_.segment].end = static_cast<uint32_t>(at_ - part_.segment * log_.units_);
   }
   part_ = NextIn(part_);
+  Fit(&part_, part_offset_, offset_ + length_ - part_offset_);
   BeginPart();
+}
+
+int GroupWriter::Pieces(iovec (&pieces)[2]) const {
+  NVCACHE_CHECK(!deferred() && done_ == length_);
+  const Place payload = part_.place(log_.units_) + 1 + LinkUnits(PagesOf(offset_, length_));
+  const uint64_t first = FirstLength(offset_, length_);
+  pieces[0] = {log_.view_.unit(payload), first};
+  pieces[1] = {log_.view_.unit(payload + UnitsOf(first)), length_ - first};
+  return length_ == first ? 1 : 2;
 }
 
 void GroupWriter::PutFileRecord(Place place) {
   file_record_ = place;
-  const size_t length = pool::FileRecordSize(record_->path_length);
-  RecordHeader& header = NewHeader(Kind::kFile, 0, length);
-  NVCACHE_CHECK(pmem::Copy(log_.view_.unit(place + 1), record_, length, nullptr,
-                           &header.payload_crc, Step::kPayload));
-  PutHeader(place);
+  StoreFileRecord(log_.view_, *record_, place, &NewHeader(Kind::kFile, place, 0, 0));
+}
+
+// The header of the next record, at `place`. PutHeader() does the rest.
+RecordHeader& GroupWriter::NewHeader(Kind kind, Place place, uint64_t offset, uint64_t length) {
+  PutNextHeader();
+  RecordHeader& header = index_ == 0 ? lane_.first_header : lane_.next_header;
+  (index_ == 0 ? first_place_ : next_place_) = place;
+  header = {};
+  header.offset = offset;
+  header.length = length;
+  header.file = file_ != nullptr ? file_->number : 0;
+  header.kind = kind;
+  header.index = index_++;
+  header.count = count_;
+  return header;
+}
+
+void GroupWriter::PutHeader(RecordHeader* header, Place place, Step step) const {
+  const auto segment = static_cast<uint32_t>(place / log_.units_);
+  header->lsn = lsn_;
+  Seal(header, place, log_.view_.segment(segment)->generation, log_.view_.salt());
+  StoreHeader(log_.view_, *header, place, step);
+}
+
+void GroupWriter::PutNextHeader() {
+  if (next_place_ == kNoPlace) return;
+  PutHeader(&lane_.next_header, std::exchange(next_place_, kNoPlace), Step::kGroupHeaders);
 }
 
 // One line, the commit word last: a crash may leave any part of these stores, but the word only
@@ -240,43 +322,30 @@ void StoreHeader(const pool::View& view, const RecordHeader& header, Place place
   pmem::Pwb(line, sizeof(*line), step);
 }
 
-// Of the next record. PutHeader() does the rest.
-RecordHeader& GroupWriter::NewHeader(Kind kind, uint64_t offset, uint64_t length) {
-  RecordHeader& header = index_ == 0 ? lane_.first_header : lane_.next_header;
-  header = {};
-  header.lsn = lsn_;
-  header.offset = offset;
-  header.length = length;
-  header.file = file_.number;
-  header.kind = kind;
-  header.index = index_;
-  header.count = count_;
-  return header;
+void StoreFileRecord(const pool::View& view, const pool::FileRecord& record, Place place,
+                     RecordHeader* header) {
+  header->kind = Kind::kFile;
+  header->length = pool::FileRecordSize(record.path_length);
+  NVCACHE_CHECK(pmem::Copy(view.unit(place + 1), &record, header->length, nullptr,
+                           &header->payload_crc, Step::kPayload));
 }
 
-// The first one waits for Commit(): a group that is given up leaves no header in its place. With
-// one there, and the log going on elsewhere, readers would take it for damaged.
-void GroupWriter::PutHeader(Place place) {
-  RecordHeader& header = index_ == 0 ? lane_.first_header : lane_.next_header;
-  const auto segment = static_cast<uint32_t>(place / log_.units_);
-  const Lsn generation = log_.view_.segment(segment)->generation;
-  header.commit = CommitWord(lsn_, log_.view_.salt());
-  header.header_crc = HeaderCrc(header, place, generation, log_.view_.salt());
-  if (index_ == 0) {
-    first_place_ = place;
-  } else {
-    StoreHeader(log_.view_, header, place, Step::kGroupHeaders);
-  }
-  ++index_;
-}
+// ---------------------------------------------------------------------------------------------
+// The commit.
 
 Lsn GroupWriter::Commit() {
   NVCACHE_CHECK(index_ == count_ && lsn_ > lane_.last);
-  StoreHeader(log_.view_, lane_.first_header, first_place_, Step::kCommit);
+  PutNextHeader();
+  PutHeader(&lane_.first_header, first_place_, Step::kCommit);
   pmem::Psync(Step::kCommitted);
   committed_ = true;
   MoveLane();
-  log_.Committed(lsn_);
+  if (deferred()) {
+    log_.Committed(lsn_);
+  } else {
+    lane_.untold += length_;
+    if (lane_.untold >= kNoteBytes) log_.NoteWritten(&lane_);
+  }
   return lsn_;
 }
 
@@ -299,8 +368,10 @@ void GroupWriter::MoveLane() {
   lane_.end = {part_.segment, static_cast<uint32_t>(at_ - part_.segment * log_.units_)};
   if (first) lane_.first = first_taken_;
   lane_.last = lsn_;
-  file_.declared[number_] = lane_.generation;
-  if (file_record_ != kNoPlace) file_.record.store(file_record_, std::memory_order_relaxed);
+  if (file_ == nullptr) return;
+  file_->declared[number_] = lane_.generation;
+  if (!deferred()) file_->exits[number_ - kBackLanes] = exits_;
+  if (file_record_ != kNoPlace) file_->record.store(file_record_, std::memory_order_relaxed);
 }
 
 }  // namespace nvcache::nvlog

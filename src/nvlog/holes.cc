@@ -13,8 +13,8 @@ namespace nvcache::nvlog {
 
 namespace {
 
-// What a file system calls a hole is zero. But not each of them looks at the pages that are mapped
-// before it calls something so.
+// A file system's hole is zero. But not every file system looks at the pages that are mapped before
+// it calls something a hole.
 bool KnowsItsHoles(int fd) {
   struct statfs fs = {};
   return fd >= 0 && sys::Fstatfs(fd, &fs) == 0 && fs.f_type == TMPFS_MAGIC;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Which of a pool's pages nobody ever wrote. A new pool's memory is made when it is used. It is not
-// made, page by page, to find nothing in it: so the question comes before the first look at a page.
+// The pages of a pool that nobody ever wrote. A new pool's memory is made when it is used. It is
+// not made, page by page, to find nothing in it: so the question comes before the first look at a
+// page.
 #ifndef NVCACHE_NVLOG_HOLES_H_
 #define NVCACHE_NVLOG_HOLES_H_
 
@@ -22,7 +23,7 @@ class Holes {
 
  private:
   int fd_ = -1;
-  // Of the file, bytes that are known to be there.
+  // Bytes of the file that are known to be there.
   mutable uint64_t data_begin_ = 0;
   mutable uint64_t data_end_ = 0;
   // And that nobody ever wrote.

@@ -33,9 +33,9 @@ bool Kept::Holds(Place place) const {
 }
 
 bool Kept::TakeSegment() {
-  const Lsn generation = log_.Draw();
-  const Segments::Claim claim = {kKeptLog, pool::SegmentKind::kKept, generation, kNoSegment, 0, 0};
-  const uint32_t segment = log_.segments().Take(claim, true);
+  Lsn generation = 0;
+  const Segments::Claim claim = {kKeptLog, pool::SegmentKind::kKept, kNoSegment, 0, 0};
+  const uint32_t segment = log_.segments().Take(claim, &generation, true);
   if (segment == kNoSegment) return false;
   if (last_ != kNoSegment) {
     log_.segments()[last_].end = unit_;
@@ -60,7 +60,6 @@ Place Kept::Append(const Copy& copy, Lsn* declared, Place file, uint32_t flags) 
   header.offset = copy.offset;
   header.length = copy.length;
   header.link = copy.link;
-  header.commit = CommitWord(copy.lsn, view.salt());
   const uint64_t units = RecordUnits(header), file_units = RecordUnits(log_.At(file));
   const uint64_t end = log_.segments().units() - kLastUnits;
   const bool fits = last_ != kNoSegment && copy.lsn >= newest_ && unit_ + file_units + units <= end;
@@ -76,22 +75,18 @@ Place Kept::Append(const Copy& copy, Lsn* declared, Place file, uint32_t flags) 
     NVCACHE_CHECK(pmem::Copy(view.unit(place + 1), copy.bytes, copy.length, nullptr,
                              &header.payload_crc, Step::kPayload));
   }
-  header.header_crc = HeaderCrc(header, place, generation_, view.salt());
+  Seal(&header, place, generation_, view.salt());
   if (declares) {
     StoreHeader(view, header, place, Step::kGroupHeaders);
-    header = log_.At(file);
     sys::Scratch<pool::FileRecord> record;
-    std::memcpy(record.get(), view.unit(file + 1), header.length);
+    std::memcpy(record.get(), view.unit(file + 1), log_.At(file).length);
     record->flags |= flags;
-    header.payload_crc = 0;
-    NVCACHE_CHECK(pmem::Copy(view.unit(first + 1), record.get(), header.length, nullptr,
-                             &header.payload_crc, Step::kPayload));
-    header.commit = CommitWord(copy.lsn, view.salt());
-    header.link = 0;
+    header = {};
     header.lsn = copy.lsn;
-    header.index = 0;
+    header.file = copy.number;
     header.count = 2;
-    header.header_crc = HeaderCrc(header, first, generation_, view.salt());
+    StoreFileRecord(view, *record.get(), first, &header);
+    Seal(&header, first, generation_, view.salt());
   }
   StoreHeader(view, header, first, Step::kCommit);
   pmem::Psync(Step::kCommitted);

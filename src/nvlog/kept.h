@@ -15,7 +15,7 @@ class Kept {
  public:
   explicit constexpr Kept(Log& log) : log_(log) {}
 
-  // Of a pool that was just opened: nothing is kept.
+  // The pool was just opened: nothing is kept.
   void Open();
 
   // Copies a record, as a group of its own with its old LSN: durable when it returns. `bytes`: the
@@ -34,8 +34,9 @@ class Kept {
   Place Append(const Copy& copy, Lsn* declared, Place file, uint32_t flags);
 
   // The record at `place`, and the file record that came with it, count no more, because newer ones
-  // hide it, or the disk has it: durable when it returns. Of two records of a file, the one with
-  // the lower LSN first, unless it is hidden: a crash in between must not leave an older one alone.
+  // hide it, or the disk has it: durable when it returns. The one of two records of a file that has
+  // the lower LSN comes first, unless it is hidden: a crash in between must not leave an older one
+  // alone.
   void Void(Place place);
   // Frees the segments that have become empty.
   void Settle();
@@ -61,7 +62,7 @@ class Kept {
   bool Choose();
   void CloseAt(uint32_t segment);
   uint32_t NextOf(uint32_t segment) const;
-  // Of the group whose first record is at `mark`.
+  // The record of the group that begins at `mark`, perhaps with a file record.
   Place RecordAt(Place mark) const {
     const RecordHeader& header = log_.At(mark);
     return header.count == 2 ? mark + RecordUnits(header) : mark;
@@ -69,11 +70,11 @@ class Kept {
   // Moves the cursor of `segment` to the next record that is not void; kNoPlace: there is none.
   Place Seek(uint32_t segment);
   void Begin(uint32_t segment) { log_.segments()[segment].cursor = kFirstUnit; }
-  // Of the segments that have a cursor, the record with the lowest LSN there, and steps over it.
+  // The record with the lowest LSN of those at the segments' cursors. Steps over it.
   Place NextInOrder();
 
   Log& log_;
-  // Of the kept segments, chained by Info::next; the last one is filled.
+  // The kept segments are chained by Info::next; the last one is filled.
   uint32_t first_ = kNoSegment;
   uint32_t last_ = kNoSegment;
   uint32_t count_ = 0;

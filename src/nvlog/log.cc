@@ -21,10 +21,11 @@ constexpr uint64_t kMinGroupsInLog = 4;
 constexpr uint64_t kMostSegments = (kMinLogSegments - 2) / kMinGroupsInLog;
 static_assert(1 + kMostSegments + 1 + (1 + kMostSegments) <= kMinLogSegments);
 
-// The lane that the thread has used last. A thread keeps to its lane, and takes another one when it
-// finds it busy.
-[[gnu::tls_model("initial-exec")]] constinit thread_local uint32_t own_lane = sys::kNone;
-std::atomic<uint32_t> next_lane{0};
+// The lane of each policy that the thread has used last. A thread keeps to its lane, and takes
+// another one when it finds it busy.
+[[gnu::tls_model("initial-exec")]] constinit thread_local uint32_t own_lane[kPolicies] = {
+    sys::kNone, sys::kNone};
+std::atomic<uint32_t> next_lane[kPolicies];
 
 }  // namespace
 
@@ -35,7 +36,7 @@ bool Log::Open(pool::Pool* pool, uint32_t frame_segments) {
   if (pool->seat() == pool::kNoSeat) pool->TakeFirstSeat();
   if (!segments_.Open(pool, frame_segments)) return false;
   const uint32_t count = segments_.count();
-  lanes_used_ = std::clamp(count / kSegmentsPerLane, 1u, kMaxLanes);
+  lanes_used_ = std::clamp(count / kSegmentsPerLane, 1u, kBackLanes);
   writable_segments_ = count - (lanes_used_ + 1);
   const uint64_t pages = (segments_.record_units() - kMaxFileUnits) / DataUnits(0, pool::kPageSize);
   const uint64_t segments = writable_segments_ / kMinGroupsInLog;
@@ -43,7 +44,7 @@ bool Log::Open(pool::Pool* pool, uint32_t frame_segments) {
   for (Lane& lane : lanes_) {
     lane.end = lane.read = lane.forgotten = {};
     lane.first = kNoSegment;
-    lane.generation = lane.last = 0;
+    lane.generation = lane.last = lane.untold = 0;
     lane.reserve = 0;
   }
   SetAlarm(kNoAlarm);
@@ -58,19 +59,24 @@ void Log::FetchEnd(const Lane& lane) const {
   pmem::FetchForWriting(view_.unit(lane.end.segment * units_ + lane.end.unit));
 }
 
-Log::Lane& Log::LockLane(uint32_t* number) {
-  if (own_lane == sys::kNone) own_lane = next_lane.fetch_add(1, std::memory_order_relaxed);
-  for (uint32_t i = 0; i < lanes_used_; ++i) {
-    const uint32_t lane = (own_lane + i) % lanes_used_;
-    if (!lanes_[lane].lock.TryLock()) continue;
-    *number = own_lane = lane;
-    FetchEnd(lanes_[lane]);
-    return lanes_[lane];
+Lane& Log::LockLane(Policy policy, uint32_t* number) {
+  const bool back = policy == Policy::kWriteBack;
+  const uint32_t first = back ? 0 : kBackLanes, count = back ? lanes_used_ : kThroughLanes;
+  uint32_t& own = own_lane[static_cast<size_t>(policy)];
+  if (own == sys::kNone) {
+    own = next_lane[static_cast<size_t>(policy)].fetch_add(1, std::memory_order_relaxed);
   }
-  *number = own_lane %= lanes_used_;
-  lanes_[own_lane].lock.Lock();
-  FetchEnd(lanes_[own_lane]);
-  return lanes_[own_lane];
+  for (uint32_t i = 0; i < count; ++i) {
+    Lane& lane = lanes_[*number = first + (own + i) % count];
+    if (!lane.lock.TryLock()) continue;
+    own = *number - first;
+    FetchEnd(lane);
+    return lane;
+  }
+  Lane& lane = lanes_[*number = first + own % count];
+  lane.lock.Lock();
+  FetchEnd(lane);
+  return lane;
 }
 
 Log::Piece Log::PieceAt(Place place, uint64_t page) const {
@@ -109,12 +115,23 @@ bool Log::CopyFileRecord(const FileTag& file, pool::FileRecord* record) const {
 // lane after this look at it draws a higher one.
 void Log::Look(Ends* ends) {
   ends->bound = next().load(std::memory_order_seq_cst);
-  for (uint32_t i = 0; i < kMaxLanes; ++i) {
+  for (uint32_t i = 0; i < kBackLanes; ++i) {
     Lane& lane = lanes_[i];
     sys::Lock lock(lane.lock);
     ends->lane[i] = {lane.end.segment, lane.end.unit};
     if (lane.end.segment == kNoSegment || lane.read.segment != kNoSegment) continue;
     lane.read = lane.forgotten = {lane.first, static_cast<uint32_t>(kFirstUnit)};
+  }
+}
+
+void Log::LookUnread(Ends* ends, Position (&at)[kBackLanes]) {
+  ends->bound = next().load(std::memory_order_seq_cst);
+  for (uint32_t i = 0; i < kBackLanes; ++i) {
+    Lane& lane = lanes_[i];
+    sys::Lock lock(lane.lock);
+    ends->lane[i] = {lane.end.segment, lane.end.unit};
+    const bool begun = lane.read.segment != kNoSegment || lane.end.segment == kNoSegment;
+    at[i] = begun ? lane.read : Position{lane.first, static_cast<uint32_t>(kFirstUnit)};
   }
 }
 
@@ -141,7 +158,19 @@ Place Log::NextRecord(const Ends& ends) {
   return next;
 }
 
-uint32_t Log::Lowest(Position (&at)[kMaxLanes]) {
+Place Log::Lowest(const Ends& ends, Position (&at)[kBackLanes], uint32_t* lane) {
+  Place lowest = kNoPlace;
+  for (uint32_t i = 0; i < lanes_used_; ++i) {
+    if (AtEnd(ends, i, &at[i])) continue;
+    const Place place = at[i].segment * units_ + at[i].unit;
+    if (lowest != kNoPlace && At(lowest).lsn <= At(place).lsn) continue;
+    lowest = place;
+    *lane = i;
+  }
+  return lowest;
+}
+
+uint32_t Log::Lowest(Position (&at)[kBackLanes]) {
   uint32_t lowest = sys::kNone;
   Lsn lsn = 0;
   for (uint32_t i = 0; i < lanes_used_; ++i) {
@@ -180,12 +209,16 @@ void Log::GiveBack() {
     const Position& end = lane.end;
     if (end.segment != kNoSegment && lane.forgotten.segment == end.segment &&
         lane.forgotten.unit == end.unit) {
-      segments_.Free(end.segment);
-      segments_.DropLog(std::exchange(lane.reserve, 0));
-      lane.end = lane.read = lane.forgotten = {};
+      Vacate(&lane);
     }
     lane.lock.Unlock();
   }
+}
+
+void Log::Vacate(Lane* lane) {
+  segments_.Free(lane->end.segment);
+  segments_.DropLog(std::exchange(lane->reserve, 0));
+  lane->end = lane->read = lane->forgotten = {};
 }
 
 Lsn Log::newest_own() {
@@ -195,6 +228,57 @@ Lsn Log::newest_own() {
     newest = std::max(newest, lanes_[i].last);
   }
   return newest;
+}
+
+// ---------------------------------------------------------------------------------------------
+// Write-through.
+
+// Behind a file record, as long as one can be.
+bool Log::HoldsWhole(uint64_t offset, uint64_t length) const {
+  return length <= kMaxGroupBytes &&
+         DataUnits(offset, length) + kMaxFileUnits <= units_ - kFirstUnit - kLastUnits;
+}
+
+void Log::FreeThrough(bool all) {
+  const Lsn checkpoint = pool_->through_checkpoint();
+  for (uint32_t i = kBackLanes; i < kLanes; ++i) {
+    Lane& lane = lanes_[i];
+    // The thread that has it may be in the kernel for long.
+    if (!lane.lock.TryLock()) continue;
+    NoteWritten(&lane);
+    if (lane.end.segment != kNoSegment) FreeThroughBelow(&lane, checkpoint, all);
+    lane.lock.Unlock();
+  }
+}
+
+void Log::FreeThroughBelow(Lane* lane, Lsn checkpoint, bool all) {
+  while (lane->first != lane->end.segment) {
+    const uint32_t next = segments_[lane->first].next;
+    if (view_.segment(next)->previous_last >= checkpoint) return;
+    segments_.Free(lane->first);
+    lane->first = next;
+  }
+  if (all && lane->last < checkpoint) Vacate(lane);
+}
+
+bool Log::HasThroughPending() {
+  const Lsn checkpoint = pool_->through_checkpoint();
+  for (uint32_t i = kBackLanes; i < kLanes; ++i) {
+    Lane& lane = lanes_[i];
+    if (!lane.lock.TryLock()) return true;  // a group is under way
+    const bool pending = lane.end.segment != kNoSegment && lane.last >= checkpoint;
+    lane.lock.Unlock();
+    if (pending) return true;
+  }
+  return false;
+}
+
+// For `nvcache top`.
+void Log::NoteWritten(Lane* lane) const {
+  pool::Conduct& conduct = pool_->seats().ConductOf(pool_->seat());
+  const auto units = static_cast<uint32_t>(lane->untold / pool::kUnitSize);
+  std::atomic_ref(conduct.through_written).fetch_add(units, std::memory_order_relaxed);
+  lane->untold %= pool::kUnitSize;
 }
 
 // A thread that locks its lane after newest_own() has looked there finds the alarm when it has

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "src/pool/identify.h"
 #include "src/sys/check.h"
 #include "src/sys/crc32c.h"
 

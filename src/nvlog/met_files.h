@@ -24,7 +24,7 @@ class MetFiles {
 
   // A file record that the walk has come to.
   void Meet(const RecordHeader& header, Place place);
-  // Of this segment no file record counts any more: one may be lost.
+  // No file record of this segment counts any more: one may be lost.
   void Forget(uint32_t segment) { ++epochs_[segment]; }
 
   // The file of a record of the group that the walk has just found; kNoFile if no whole file record
@@ -42,14 +42,14 @@ class MetFiles {
  private:
   struct File {
     Place record;
-    Lsn lsn;  // of that record
+    Lsn lsn;  // that record's
     uint64_t hash;
-    uint32_t next;  // of the same bucket, plus one
+    uint32_t next;  // the next file of the same bucket, plus one
   };
   // The file of a number in a segment.
   struct Name {
     uint64_t key;    // segment number and file number, plus one; 0: none
-    uint32_t epoch;  // of the segment when it was met: others are forgotten
+    uint32_t epoch;  // the segment's when it was met: others are forgotten
     uint32_t file;
   };
 
@@ -68,7 +68,7 @@ class MetFiles {
   sys::Table<uint32_t> epochs_;                   // by segment number
   mutable sys::Table<pool::FileRecord> records_;  // two, to compare
   sys::Table<File> files_;
-  sys::Table<uint32_t> buckets_;  // as many as there is room for files: file plus one
+  sys::Table<uint32_t> buckets_;  // one for each file that there is room for: file plus one
   sys::Table<Name> names_;        // hashed
 };
 

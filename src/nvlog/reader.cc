@@ -57,18 +57,17 @@ bool Reader::OpenSegments(const pool::View& view) {
 
 // And the headers of all segments.
 void Reader::ReadCheckpoints() {
-  int records_valid = 0;
   Lsn all_logs = 0;
-  const bool known = pool::ReadCheckpoint(view_, &all_logs, &records_valid) || !all_;
+  const bool known = pool::LoadCheckpoint(view_, pool::kOfPool, &all_logs) > 0 || !all_;
   for (uint32_t seat = 0; seat < view_.seat_count() && known; ++seat) {
     Lsn& own = checkpoints_[seat];
-    pool::ReadSeatCheckpoint(view_, seat, &own, &records_valid);
+    pool::LoadCheckpoint(view_, seat, &own);
     if (own != 0) used_[seat] = true;
     own = std::max(own, all_logs);
     newest_ = std::max(newest_, checkpoints_[seat]);
   }
   if (known) {
-    pool::ReadThroughCheckpoint(view_, &through_, &records_valid);
+    pool::LoadCheckpoint(view_, pool::kOfThrough, &through_);
     through_ = std::max(through_, all_logs);
     newest_ = std::max(newest_, through_);
   }
@@ -100,15 +99,7 @@ void Reader::ReadCheckpoints() {
 }
 
 Lsn Reader::CheckpointNow(uint32_t log) const {
-  Lsn all_logs = 0, own = 0;
-  int records_valid = 0;
-  pool::ReadCheckpoint(view_, &all_logs, &records_valid);
-  if (pool::IsThroughLog(log)) {
-    pool::ReadThroughCheckpoint(view_, &own, &records_valid);
-  } else {
-    pool::ReadSeatCheckpoint(view_, log / pool::kLogsOfSeat, &own, &records_valid);
-  }
-  return std::max({all_logs, own, checkpoint(log)});
+  return std::max(pool::LoadCheckpointOfLog(view_, log), checkpoint(log));
 }
 
 // The first header, or the copy: a segment that is being taken has a whole copy, perhaps, and
@@ -121,20 +112,10 @@ bool Reader::Look(uint32_t number, Segment* segment, Lsn* checkpoint) const {
                      (!holes_.IsNothing(last) &&
                       pool::CopySegmentHeader(view_, *view_.segment_copy(number), number, &header));
   if (!found) return false;
-  const bool kept = header.kind == pool::SegmentKind::kKept;
+  const LogSegment life = ToLogSegment(header);
   // Kept records have the LSNs of their groups.
-  const Lsn floor = kept ? 0 : header.generation;
-  *segment = {header.generation,
-              floor,
-              header.checkpoint,
-              header.previous_generation,
-              header.previous_last,
-              header.previous_number,
-              number,
-              header.log,
-              kNone,
-              kept,
-              header.kind == pool::SegmentKind::kFrames,
+  const Lsn floor = life.kept ? 0 : header.generation;
+  *segment = {life, floor, header.previous_last, kNone, header.kind == pool::SegmentKind::kFrames,
               false};
   *checkpoint = header.checkpoint;
   return true;
@@ -145,8 +126,8 @@ void Reader::AddDamaged() {
   const uint32_t whole = segment_count_;
   for (uint32_t number = 0; number < view_.segment_count(); ++number) {
     if (generations_[number] != 0 || IsLeftOut(number)) continue;  // its header is whole
-    if (!WasTaken(number) && !IsNamed(number, whole) &&
-        (IsBeingTaken(number) || !HoldsPending(number))) {
+    if (!WasTaken(number) &&
+        (IsBeingTaken(number) || (!IsNamed(number, whole) && !HoldsPending(number)))) {
       continue;
     }
     Segment& segment = segments_[segment_count_++];
@@ -180,7 +161,8 @@ bool Reader::IsNamed(uint32_t number, uint32_t whole) const {
 
 // Both headers have the word 0, and neither was lost: a process was taking the segment, which is
 // free then. Its records are below the checkpoint of the seat that had it, though not of every
-// seat.
+// seat. And others may name it: a log gives up all segments that it took for a group, each of which
+// names the one before, and takes some of them again.
 bool Reader::IsBeingTaken(uint32_t number) const {
   for (const uint64_t unit : {uint64_t{0}, segment_units_ - 1}) {
     const Place place = PlaceOf(number, unit);
@@ -197,7 +179,7 @@ bool Reader::IsZero(Place place) const {
   return holes_.IsNothing(place) || std::memcmp(view_.unit(place), kZeros, sizeof(kZeros)) == 0;
 }
 
-// By two words of the unit: most units are bytes of a payload.
+// Two words of the unit tell: most units are bytes of a payload.
 bool Reader::LooksCommitted(Place place) const {
   const RecordHeader& header = At(place);
   Lsn lsn;
@@ -255,23 +237,15 @@ void Reader::Choose() {
   Chain();
 }
 
-// A log gives back the segments that it took for a group that came to nothing, and takes others for
-// the next one: of all that name a segment as the one before, the newest is its next.
+// The segments that follow one come in the order of their generations: the last one counts.
 void Reader::Chain() {
   for (uint32_t i = 0; i < segment_count_; ++i) {
     segments_[i].next = kNone;
     indices_[segments_[i].number] = i;
   }
   for (uint32_t i = 0; i < segment_count_; ++i) {
-    const Segment& next = segments_[i];
-    if (next.damaged || next.kept || next.previous_generation == 0) continue;
-    const uint32_t before = indices_[next.previous_number];
-    if (before >= i) continue;
-    Segment& segment = segments_[before];
-    if (segment.number == next.previous_number && segment.log == next.log && !segment.kept &&
-        !segment.damaged && segment.generation == next.previous_generation) {
-      segment.next = i;
-    }
+    const uint32_t before = indices_[segments_[i].previous_number];
+    if (before < i && Follows(segments_[i], segments_[before])) segments_[before].next = i;
   }
 }
 
@@ -283,25 +257,17 @@ bool Reader::IsDone(const Segment& next) const {
   RecordHeader header;
   uint64_t unit = kFirstUnit;
   do {  // over the rest of a group that began before
-    const Place place = PlaceOf(next.number, unit);
-    if (holes_.IsNothing(place) || !CopyHeader(place, &header) || header.lsn <= next.floor)
-      return false;
+    if (!FindHeader(PlaceOf(next.number, unit), &header) || header.lsn <= next.floor) return false;
     unit += RecordUnits(header);
   } while (header.index != 0);
-  return header.lsn <= done && (header.commit == CommitWord(header.lsn, view_.salt()) ||
-                                header.commit == VoidWord(header.lsn, view_.salt()));
+  return header.lsn <= done && WasCommitted(header, view_.salt());
 }
 
 // ---------------------------------------------------------------------------------------------
 // Records.
 
 bool Reader::CopyHeader(Place place, RecordHeader* header) const {
-  const uint64_t unit = place % segment_units_;
-  if (unit < kFirstUnit || unit >= UnitsEnd()) return false;
-  // This copy is checked and used: the pool's bytes may change while we look.
-  sys::CopyWords(header, view_.unit(place), sizeof(*header));
-  return IsSane(*header, UnitsEnd() - unit) &&
-         header->header_crc == HeaderCrc(*header, place, GenerationOf(place), view_.salt());
+  return nvlog::CopyHeader(view_, place, GenerationOf(place), header);
 }
 
 const RecordHeader& Reader::At(Place place) const {

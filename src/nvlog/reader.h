@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "src/nvlog/holes.h"
-#include "src/nvlog/record.h"
+#include "src/nvlog/scan.h"
 #include "src/pool/pool.h"
 #include "src/sys/table.h"
 
@@ -33,14 +33,14 @@ class Reader {
   Lsn through_checkpoint() const { return through_; }
   // Some segment is of a write-through log.
   bool has_through() const { return has_through_; }
-  // As it is now, in a pool that is in use.
+  // The checkpoint as it is now, in a pool that is in use.
   Lsn CheckpointNow(uint32_t log) const;
   // No LSN above it was seen: in a segment header, or in any header of a record that is whole, its
   // group committed or not. Known when a walk has come to its end.
   Lsn newest() const { return newest_; }
 
   const RecordHeader& At(Place place) const;
-  // A header that is sane and as its checksum says, with any word. `header` is a copy.
+  // Does nvlog::CopyHeader() in the life of the segment that the reader has found.
   bool CopyHeader(Place place, RecordHeader* header) const;
   // The payload of a data record in page `page` of its file: `length` bytes at `offset`.
   struct Piece {
@@ -60,19 +60,12 @@ class Reader {
   friend class GroupWalk;
   static constexpr uint32_t kNone = ~uint32_t{0};
   // One segment that may hold something.
-  struct Segment {
-    Lsn generation;
-    Lsn floor;       // no record in it has an LSN that is not above it
-    Lsn checkpoint;  // as it was when the segment was taken
-    Lsn previous_generation;
+  struct Segment : LogSegment {
+    Lsn floor;  // no record in it has an LSN that is not above it
     Lsn previous_last;
-    uint32_t previous_number;
-    uint32_t number;
-    uint32_t log;
     uint32_t next;  // the log's next one, in Reader::segments_, or kNone
-    bool kept;
-    bool frames;   // it holds no records
-    bool damaged;  // neither header is whole: only `number` is known
+    bool frames;    // it holds no records
+    bool damaged;   // neither header is whole: only `number` is known
   };
 
   bool OpenSegments(const pool::View& view);
@@ -81,8 +74,12 @@ class Reader {
     return seats_ != nullptr && !seats_->Owns(number, seat_);
   }
   Place PlaceOf(uint32_t number, uint64_t unit) const { return number * segment_units_ + unit; }
-  // Of the unit behind the last record that a segment can have.
+  // The unit behind the last record that a segment can have.
   uint64_t UnitsEnd() const { return segment_units_ - kLastUnits; }
+  // Does so at a place of which nobody knows whether it was ever written.
+  bool FindHeader(Place place, RecordHeader* header) const {
+    return !holes_.IsNothing(place) && CopyHeader(place, header);
+  }
   uint32_t PayloadCrc(const RecordHeader& header, Place place) const;
   const uint8_t* PayloadAt(const RecordHeader& header, Place place, uint64_t* first) const;
   bool Look(uint32_t number, Segment* segment, Lsn* checkpoint) const;
@@ -104,11 +101,11 @@ class Reader {
   bool all_ = false;
   const pool::Seats* seats_ = nullptr;  // with OpenSeat()
   uint32_t seat_ = 0;
-  sys::Table<Lsn> checkpoints_;  // by seat, of its other logs
+  sys::Table<Lsn> checkpoints_;  // by seat: those of its other logs
   sys::Table<bool> used_;        // by seat: it has a checkpoint of its own, or a segment
   Lsn through_ = 0;              // the checkpoint of write-through
   bool has_through_ = false;
-  Lsn least_ = 0;  // of the checkpoints that count for a log
+  Lsn least_ = 0;  // the least of the checkpoints that count for a log
   mutable Lsn newest_ = 0;
   uint64_t segment_units_ = 0;
   sys::Table<Segment> segments_;  // damaged ones, then by log, then by generation; then kept ones

@@ -35,12 +35,19 @@ bool IsSane(const RecordHeader& header, uint64_t units) {
   return RecordUnits(header) <= units;
 }
 
-uint32_t HeaderCrc(RecordHeader header, Place place, Lsn generation, uint64_t salt) {
+uint32_t HeaderCrc(const RecordHeader& header, Place place, Lsn generation, uint64_t salt) {
+  RecordHeader summed = header;
   // In the place of the commit word, which the checksum leaves out.
-  header.commit = place;
-  header.link = generation;
+  summed.commit = place;
+  summed.link = generation;
   static_assert(offsetof(RecordHeader, lsn) == sizeof(place) + sizeof(generation));
-  return sys::Crc32c(&header, offsetof(RecordHeader, header_crc), static_cast<uint32_t>(salt));
+  return sys::Crc32c(&summed, offsetof(RecordHeader, header_crc), static_cast<uint32_t>(salt));
+}
+
+void Seal(RecordHeader* header, Place place, Lsn generation, uint64_t salt) {
+  header->commit = CommitWord(header->lsn, salt);
+  header->life = LifeOf(generation);
+  header->header_crc = HeaderCrc(*header, place, generation, salt);
 }
 
 }  // namespace nvcache::nvlog

@@ -30,8 +30,9 @@
 // returned.
 //
 // The log's next group is written over records that were never committed. LSNs only go up in a log,
-// so a reader knows the remains of a group by its LSN, and those of the segment's former life by
-// the checksum of their headers.
+// so a reader knows the remains of a group by its LSN, and those of the segment's former lives by
+// the life that each header names. LSNs do not tell: kept records have older ones than what was
+// there before, from whichever process.
 #ifndef NVCACHE_NVLOG_RECORD_H_
 #define NVCACHE_NVLOG_RECORD_H_
 
@@ -86,7 +87,7 @@ struct alignas(pool::kUnitSize) RecordHeader {
   uint16_t index;  // in the group
   uint16_t count;  // records of the group, the same in each of them
   uint16_t zero;
-  uint32_t zero2;
+  uint32_t life;        // LifeOf() the segment's generation
   uint32_t header_crc;  // CRC-32C of the place, the segment's generation and the bytes from `lsn`
                         // to here, seeded with the salt's low half
 };
@@ -100,6 +101,7 @@ static_assert(offsetof(RecordHeader, payload_crc) == 44);
 static_assert(offsetof(RecordHeader, kind) == 48);
 static_assert(offsetof(RecordHeader, index) == 50);
 static_assert(offsetof(RecordHeader, count) == 52);
+static_assert(offsetof(RecordHeader, life) == 56);
 static_assert(offsetof(RecordHeader, header_crc) == 60);
 static_assert(sizeof(RecordHeader) == pool::kUnitSize);
 
@@ -124,6 +126,13 @@ inline constexpr uint64_t kUnitsPerPage = UnitsOf(pool::kPageSize);
 
 constexpr uint64_t PagesOf(uint64_t offset, uint64_t length) {  // length > 0
   return (offset + length - 1) / pool::kPageSize - offset / pool::kPageSize + 1;
+}
+// Calls function(page) for each page that a data record writes.
+template <typename Function>
+void ForEachPage(const RecordHeader& header, Function function) {
+  const uint64_t first = header.offset / pool::kPageSize;
+  const uint64_t count = PagesOf(header.offset, header.length);
+  for (uint64_t page = first; page < first + count; ++page) function(page);
 }
 // A data record of more than one page has links, 8 bytes for each, between header and payload.
 constexpr uint64_t LinkUnits(uint64_t pages) { return pages > 1 ? UnitsOf(pages * 8) : 0; }
@@ -164,12 +173,18 @@ static_assert(pool::kMinSegmentSize / pool::kUnitSize >=
 // The most records of a group: a file record and a data record in each segment that it reaches.
 inline constexpr uint64_t kMaxGroupRecords = 2 * (kMaxGroupBytes / (pool::kMinSegmentSize / 2) + 2);
 
-// Of records that no writer makes any more, even with a right checksum. `units`: of the segment
-// that the record begins in, from its header to the segment's end.
+// False for a record that no writer makes any more, even with a right checksum. `units`: those of
+// the segment that the record begins in, from its header to the segment's end.
 bool IsSane(const RecordHeader& header, uint64_t units);
 
-// `generation`: of the segment. No header of its former life is whole with it.
-uint32_t HeaderCrc(RecordHeader header, Place place, Lsn generation, uint64_t salt);
+// The life of its segment that a header is of, whatever became of the rest of it. A segment's
+// generations only go up, and two that are alike here have 2^32 LSNs between them.
+constexpr uint32_t LifeOf(Lsn generation) { return static_cast<uint32_t>(generation); }
+
+// `generation`: of the segment. No header of a former life is whole with it.
+uint32_t HeaderCrc(const RecordHeader& header, Place place, Lsn generation, uint64_t salt);
+// Commit word, life and checksum of a header that has all the rest.
+void Seal(RecordHeader* header, Place place, Lsn generation, uint64_t salt);
 
 }  // namespace nvcache::nvlog
 

@@ -121,10 +121,10 @@ bool Segments::ReserveMore(uint32_t more, uint32_t count) {
 // No LSN is drawn: there are no records whose checksums must not be those of another life.
 bool Segments::GiveToFrames(uint32_t frames) {
   if (frames == 0) return true;
-  const Claim claim = {0, pool::SegmentKind::kFrames, pool_->checkpoint(), kNoSegment, 0, 0};
+  const Claim claim = {0, pool::SegmentKind::kFrames, kNoSegment, 0, 0};
   for (uint32_t number = count_; number < count_ + frames; ++number) {
     if (!seats().TakeSegment(number, pool_->seat())) return false;
-    WriteHeaders(number, claim);
+    WriteHeaders(number, claim, pool_->checkpoint());
   }
   pmem::Psync(Step::kSegmentTaken);
   return true;
@@ -160,7 +160,7 @@ uint32_t Segments::TakeFree(bool reserved) {
   return taken;
 }
 
-uint32_t Segments::Take(const Claim& claim, bool reserved) {
+uint32_t Segments::Take(const Claim& claim, Lsn* generation, bool reserved) {
   uint32_t number;
   {
     sys::Lock lock(lock_);
@@ -177,24 +177,29 @@ uint32_t Segments::Take(const Claim& claim, bool reserved) {
     }
   }
   info_[number] = {kNoSegment, static_cast<uint32_t>(kFirstUnit), 0, 0};
-  WriteHeaders(number, claim);
+  *generation = seats().next_lsn().fetch_add(1, std::memory_order_seq_cst);
+  WriteHeaders(number, claim, *generation);
   pmem::Psync(Step::kSegmentTaken);
   // mirror/pool reads the LSN that is drawn next, and then looks for segments that were taken. A
   // log takes one before it draws the LSN of the group that begins or goes on there: so what lies
   // below that LSN lies in segments that are counted. Copies that are kept have older LSNs; the
   // checkpoint that passes their groups is stored later.
   seats().CountTaken();
+  // The checkpointer has memory ready, and looks again by itself while more is taken. Nothing is
+  // done for a program that needs no second one.
+  const uint32_t taken = taken_.load();
+  const bool is_power_of_two = (taken & (taken - 1)) == 0;
+  if (seats().NoteTaken(number) && taken > 1 && is_power_of_two) seats().WakeCheckpointer();
   pool::Count(pool_->view().statistics()->segments_taken);
   return number;
 }
 
-void Segments::WriteHeaders(uint32_t number, const Claim& claim) {
+void Segments::WriteHeaders(uint32_t number, const Claim& claim, Lsn generation) {
   const pool::View& view = pool_->view();
-  NVCACHE_CHECK(claim.generation > claim.previous_last &&
-                claim.generation > claim.previous_generation);
+  NVCACHE_CHECK(generation > claim.previous_last && generation > claim.previous_generation);
   SegmentHeader header = {};
-  header.word = pool::SegmentWord(claim.generation, view.salt());
-  header.generation = claim.generation;
+  header.word = pool::SegmentWord(generation, view.salt());
+  header.generation = generation;
   header.checkpoint =
       pool::IsThroughLog(claim.log) ? pool_->through_checkpoint() : pool_->checkpoint();
   if (claim.previous != kNoSegment) {

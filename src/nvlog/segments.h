@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The segments of a pool while it is in use: taking one, and freeing it. Which are free is in the
-// pool (src/pool/seats.h), for all processes that use it; the rest is this one's.
+// The segments of a pool while it is in use: taking one, and freeing it. The pool says which are
+// free (src/pool/seats.h), for all processes that use it; the rest is this one's.
 #ifndef NVCACHE_NVLOG_SEGMENTS_H_
 #define NVCACHE_NVLOG_SEGMENTS_H_
 
@@ -28,9 +28,9 @@ bool HasRoomForFrames(const pool::Pool& pool, uint64_t bytes, pool::Problem* pro
 
 class Segments {
  public:
-  // Of a pool in which this process has a seat, and no segment. Its last `frames` segments are to
-  // hold page frames: durable in their headers when it returns, so that no reader takes for a
-  // record what lies in a frame. False without memory, or if somebody has one of these.
+  // The process has a seat in the pool, and no segment. The pool's last `frames` segments are to
+  // hold page frames: that is durable in their headers when it returns, so that no reader takes for
+  // a record what lies in a frame. False without memory, or if somebody has one of these.
   bool Open(pool::Pool* pool, uint32_t frames);
   void Close();
   // Frees all that the seat has: nothing in it is pending, and nobody takes any more.
@@ -40,7 +40,6 @@ class Segments {
   struct Claim {
     uint32_t log;
     pool::SegmentKind kind;
-    Lsn generation;
     uint32_t previous;  // the log's segment before this one, or kNoSegment
     Lsn previous_generation;
     Lsn previous_last;
@@ -48,7 +47,10 @@ class Segments {
   // Takes a free segment, the one that this process has freed last, or the first, and writes its
   // header: durable when it returns, so before any group in it commits. kNoSegment if there is
   // none; unless `reserved`, the reserve does not count. Any thread.
-  uint32_t Take(const Claim& claim, bool reserved = false);
+  //
+  // The generation is drawn when the segment is this process's: it is above all LSNs and
+  // generations that its former lives have left in it, whichever process had those.
+  uint32_t Take(const Claim& claim, Lsn* generation, bool reserved = false);
   // Nobody reads the segment any more, and no group in it counts, durably (I5).
   void Free(uint32_t number);
 
@@ -68,18 +70,18 @@ class Segments {
     return free() >= count + (reserved ? 0 : reserve());
   }
 
-  // Of a segment that is taken; the log that has it looks after them, under its lock.
+  // Each segment that is taken has one; the log that has it looks after it, under its lock.
   struct Info {
     uint32_t next;    // the segment that the log took after this one
     uint32_t end;     // the unit behind its last record, once the log has gone on
-    uint32_t live;    // of a kept segment: units of records that are not void
-    uint32_t cursor;  // the same: Kept's, while it reads them
+    uint32_t live;    // a kept segment's units of records that are not void
+    uint32_t cursor;  // a kept segment's: Kept has it while it reads
   };
   Info& operator[](uint32_t number) { return info_[number]; }
 
   uint32_t count() const { return count_; }  // without those of frames
   uint32_t free() const { return seats().CountFree(); }
-  // As it was when this process has last taken or freed one.
+  // free() when this process has last taken or freed one.
   uint32_t free_then() const { return free_then_.load(std::memory_order_relaxed); }
   uint32_t reserve() const { return seats().Reserve(pool_->seat()); }
   uint64_t units() const { return units_; }
@@ -109,7 +111,7 @@ class Segments {
   // So many should be mapped.
   uint64_t Ahead() const;
   // Durable after the next PSYNC.
-  void WriteHeaders(uint32_t number, const Claim& claim);
+  void WriteHeaders(uint32_t number, const Claim& claim, Lsn generation);
 
   pool::Pool* pool_ = nullptr;
   uint64_t units_ = 0;
@@ -118,7 +120,8 @@ class Segments {
   enum Mapped : uint8_t { kUnmapped, kTaken, kAhead };
   std::atomic<uint8_t>* mapped_ = nullptr;  // Mapped: since the pool was opened
   sys::Mutex<sys::Rank::kSegments> lock_;   // freed_
-  uint32_t* freed_ = nullptr;  // by this process, the last one last; others may have them by now
+  // Segments that this process freed, the last one last; others may have them by now.
+  uint32_t* freed_ = nullptr;
   uint32_t freed_count_ = 0;
   std::atomic<uint32_t> free_then_{0};
   std::atomic<uint32_t> taken_{0};  // segments, each counted once

@@ -109,8 +109,7 @@ Lsn GroupWalk::Above(const Stream& stream) const {
 
 bool GroupWalk::IsFirst(const Stream& stream, Place place, RecordHeader* header) const {
   const Lsn above = Above(stream);
-  return !reader_.holes_.IsNothing(place) && reader_.CopyHeader(place, header) &&
-         header->index == 0 && header->lsn > above;
+  return reader_.FindHeader(place, header) && header->index == 0 && header->lsn > above;
 }
 
 bool GroupWalk::PeekFirst(Stream* stream, const RecordHeader& first, Place place) {
@@ -121,7 +120,7 @@ bool GroupWalk::PeekFirst(Stream* stream, const RecordHeader& first, Place place
   stream->group = {place,    first.lsn,   first.count, Verdict::kCommitted,
                    kNoPlace, segment.log, segment.kept};
   if (reader_.all_ || segment.kept || first.lsn >= reader_.checkpoint(segment.log)) return true;
-  // Of no interest but for the files that it names.
+  // It is of no interest but for the files that it names.
   CollectMembers(stream, false);
   MeetFiles();
   stream->last = first.lsn;
@@ -132,9 +131,8 @@ bool GroupWalk::PeekFirst(Stream* stream, const RecordHeader& first, Place place
 bool GroupWalk::StepOverRest(Stream* stream, Place place) {
   const Reader::Segment& segment = SegmentOf(*stream);
   RecordHeader header = {};
-  if (segment.kept || reader_.holes_.IsNothing(place) || !reader_.CopyHeader(place, &header) ||
-      header.lsn <= segment.floor || header.lsn < stream->last ||
-      header.lsn >= reader_.checkpoint(segment.log)) {
+  if (segment.kept || !reader_.FindHeader(place, &header) || header.lsn <= segment.floor ||
+      header.lsn < stream->last || header.lsn >= reader_.checkpoint(segment.log)) {
     return false;
   }
   if (header.kind == Kind::kFile) met_.Meet(header, place);
@@ -207,9 +205,10 @@ bool GroupWalk::FindFirst(uint32_t index, uint64_t unit, Lsn above, RecordHeader
   return false;
 }
 
-// A header that is not whole, and was: its word goes with its LSN, or with its checksum. Or one
-// that is whole, and its LSN runs backward. A power failure or a former life of the segment leaves
-// no such header.
+// A header that is not whole, and was: two of word, LSN, life and checksum say that the word is of
+// this life of the segment. Or one that is whole, and its LSN runs backward. A power failure leaves
+// no such header, nor does a former life of the segment: that header's life is another one, and its
+// checksum has another generation.
 GroupWalk::Trace GroupWalk::TraceAt(const Stream& stream, Place place, Lsn* lsn) const {
   const Lsn above = Above(stream);
   RecordHeader header = {};
@@ -221,19 +220,17 @@ GroupWalk::Trace GroupWalk::TraceAt(const Stream& stream, Place place, Lsn* lsn)
     return was_committed ? Trace::kCommitted : Trace::kNone;
   }
   sys::CopyWords(&header, reader_.view_.unit(place), sizeof(header));
-  // Of the former life of a kept segment there may be older ones than what is kept.
-  const Reader::Segment& segment = SegmentOf(stream);
-  const Lsn least = segment.kept ? segment.checkpoint : 0;
+  const Lsn generation = reader_.GenerationOf(place);
+  const bool is_of_life = header.life == LifeOf(generation);
   for (const Trace trace : {Trace::kCommitted, Trace::kVoid}) {
     *lsn = (trace == Trace::kCommitted ? header.commit : ~header.commit) ^ salt;
     if (trace == Trace::kVoid) *lsn &= ~(uint64_t{1} << pool::kLsnBits);  // of either word
-    if (*lsn <= above || *lsn < least || *lsn >> pool::kLsnBits != 0) continue;
+    if (*lsn <= above || *lsn >> pool::kLsnBits != 0) continue;
+    if (header.lsn == *lsn && is_of_life) return trace;
     RecordHeader repaired = header;
     repaired.lsn = *lsn;
-    if (header.lsn == *lsn ||
-        header.header_crc == HeaderCrc(repaired, place, reader_.GenerationOf(place), salt)) {
-      return trace;
-    }
+    repaired.life = LifeOf(generation);
+    if (header.header_crc == HeaderCrc(repaired, place, generation, salt)) return trace;
   }
   return Trace::kNone;
 }
@@ -255,28 +252,6 @@ bool GroupWalk::IsLostData(Place place, uint64_t unit) const {
 // ---------------------------------------------------------------------------------------------
 // Groups.
 
-// The member of the group that lies here, or at the beginning of the log's next segment.
-bool GroupWalk::FindMember(Stream* stream, const RecordHeader& first, uint32_t index,
-                           Member* member) {
-  const auto is_member = [&](Place place) {
-    const RecordHeader& header = member->header;
-    member->place = place;
-    return !reader_.holes_.IsNothing(place) && reader_.CopyHeader(place, &member->header) &&
-           header.lsn == first.lsn && header.index == index && header.count == first.count;
-  };
-  if (stream->unit < reader_.UnitsEnd() &&
-      is_member(reader_.PlaceOf(SegmentOf(*stream).number, stream->unit))) {
-    return true;
-  }
-  const uint32_t next = SegmentOf(*stream).next;
-  if (next == Reader::kNone ||
-      !is_member(reader_.PlaceOf(reader_.segments_[next].number, kFirstUnit))) {
-    return false;
-  }
-  MoveTo(stream, next, kFirstUnit);
-  return true;
-}
-
 // Fills members_ from the group that begins where the stream is, and moves the stream behind those
 // that are there. Returns the place of the first that is not as it was written.
 Place GroupWalk::CollectMembers(Stream* stream, bool payloads) {
@@ -285,22 +260,28 @@ Place GroupWalk::CollectMembers(Stream* stream, bool payloads) {
   RecordHeader first = {};
   first.lsn = stream->group.lsn;
   first.count = static_cast<uint16_t>(stream->group.records);
-  for (uint32_t index = 0; index < first.count; ++index) {
-    Member* member = &members_[index];
-    if (!FindMember(stream, first, index, member)) {
-      stream->torn = true;
-      if (damaged != kNoPlace) return damaged;
-      return reader_.PlaceOf(SegmentOf(*stream).number, stream->unit);
-    }
-    ++member_count_;
-    const RecordHeader& header = member->header;
-    if (payloads && damaged == kNoPlace &&
-        reader_.PayloadCrc(header, member->place) != header.payload_crc) {
-      damaged = member->place;
-    }
-    MoveTo(stream, stream->segment, stream->unit + RecordUnits(header));
+  const auto place_of = [this](uint32_t segment, uint64_t unit) {
+    return reader_.PlaceOf(reader_.segments_[segment].number, unit);
+  };
+  const auto copy_header = [&](uint32_t segment, uint64_t unit, RecordHeader* header) {
+    return reader_.FindHeader(place_of(segment, unit), header);
+  };
+  const auto next_of = [this](uint32_t segment) {
+    const uint32_t next = reader_.segments_[segment].next;
+    return next == Reader::kNone ? segment : next;
+  };
+  const auto collect = [&](const RecordHeader& header, uint32_t segment, uint64_t unit) {
+    const Place place = place_of(segment, unit);
+    members_[member_count_++] = {header, place};
+    const bool checks = payloads && damaged == kNoPlace;
+    if (checks && reader_.PayloadCrc(header, place) != header.payload_crc) damaged = place;
+    MoveTo(stream, segment, unit + RecordUnits(header));
+  };
+  if (StepOverGroup(first, stream->segment, stream->unit, copy_header, next_of, collect)) {
+    return damaged;
   }
-  return damaged;
+  stream->torn = true;
+  return damaged != kNoPlace ? damaged : place_of(stream->segment, stream->unit);
 }
 
 // Tells the fate of the group that the stream has come to. False: it is of no interest.
@@ -338,7 +319,7 @@ bool GroupWalk::Collect(Stream* stream) {
     return true;
   }
   group.verdict = goes_on || first_damaged ? Verdict::kDamaged : Verdict::kUnfinished;
-  // Of a copy that was never finished, the original counts; and nothing would ever end it.
+  // The original of a copy that was never finished counts; and nothing would ever end the copy.
   if (begin.kept && group.verdict == Verdict::kUnfinished) return false;
   return Matters(begin, group.lsn + 1);
 }

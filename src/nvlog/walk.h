@@ -25,10 +25,10 @@ enum class Verdict {
 
 // One call, as a walk meets it.
 struct Group {
-  Place place;       // of its first record; of a damaged segment, of its header
+  Place place;       // its first record's; a damaged segment's header's
   Lsn lsn;           // 0: not known
   uint32_t records;  // 0: none of them is known
-  Verdict verdict;   // of kUnfinished and kDamaged none may be applied (I2)
+  Verdict verdict;   // none that is kUnfinished or kDamaged may be applied (I2)
   Place damaged;     // then the first record that is not as it was written; else kNoPlace
   uint32_t log;
   bool kept;  // in a kept segment
@@ -77,7 +77,7 @@ class GroupWalk {
     uint32_t segment;  // in Reader::segments_
     uint32_t end;      // behind its last one
     uint64_t unit;     // where the next group is looked for
-    Lsn last;          // of the newest group that was met
+    Lsn last;          // the newest group's that was met
     bool torn;         // that one was not whole: its rest may follow
     Group group;  // the next one: whole and committed, as far as its first header says, or lost
     Lsn key;      // where it comes in the order
@@ -106,7 +106,6 @@ class GroupWalk {
   Trace TraceAt(const Stream& stream, Place place, Lsn* lsn) const;
   bool IsLostData(Place place, uint64_t unit) const;
 
-  bool FindMember(Stream* stream, const RecordHeader& first, uint32_t index, Member* member);
   Place CollectMembers(Stream* stream, bool payloads);
   bool Collect(Stream* stream);
   bool GoesOn(const Stream& stream, Lsn lsn) const;
@@ -117,11 +116,11 @@ class GroupWalk {
   MetFiles met_;
   sys::Table<Stream> streams_;
   uint32_t stream_count_ = 0;
-  sys::Table<uint32_t> heap_;  // of streams, by key
+  sys::Table<uint32_t> heap_;  // streams, by their keys
   uint32_t heap_size_ = 0;
   uint32_t current_ = ~uint32_t{0};  // the stream whose group Next() has just found
   uint32_t damaged_ = 0;             // damaged segments that were told
-  sys::Table<Member> members_;       // of the group that Next() has just found
+  sys::Table<Member> members_;       // the records of the group that Next() has just found
   uint32_t member_count_ = 0;
   uint64_t done_ = 0;
   uint64_t total_ = 0;

@@ -48,7 +48,7 @@ inline constexpr size_t kMaxCopy = 4096;
 
 #ifndef NVCACHE_RECORD
 
-// Of every line that [address, address + n) touches.
+// Writes back every line that [address, address + n) touches.
 inline void Pwb(const void* address, size_t n, Step) { WriteBackLines(address, n); }
 inline void Pfence(Step) { asm volatile("sfence" ::: "memory"); }
 inline void Psync(Step) { asm volatile("sfence" ::: "memory"); }

@@ -19,7 +19,7 @@ void Store(void* destination, const void* source, size_t n);
 void Fill(void* destination, uint8_t byte, size_t n);
 void Add(uint64_t* counter, uint64_t n);
 
-// As pmem::Copy.
+// This is pmem::Copy().
 bool Copy(void* destination, const void* source, size_t n, void* copy, uint32_t* crc, Step step);
 
 void Pwb(const void* address, size_t n, Step step);

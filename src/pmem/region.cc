@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <sys/sysmacros.h>
 
+#include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"
 #include "src/sys/memory.h"
 #include "src/sys/text.h"
@@ -12,10 +13,12 @@ namespace nvcache::pmem {
 
 namespace {
 
-// Bytes of a file, or of a devdax device (whose inode says 0; sysfs knows).
-long SizeOf(int fd, size_t* size) {
+// Bytes of a file, or of a devdax device (whose inode says 0; sysfs knows). `is_huge`: whoever has
+// it, has it in huge pages.
+long SizeOf(int fd, size_t* size, bool* is_huge) {
   struct stat st;
   if (long error = sys::Fstat(fd, &st); error < 0) return error;
+  *is_huge = !S_ISREG(st.st_mode) || static_cast<size_t>(st.st_blksize) >= sys::kHugePage;
   if (S_ISREG(st.st_mode)) {
     *size = static_cast<size_t>(st.st_size);
     return 0;
@@ -25,7 +28,7 @@ long SizeOf(int fd, size_t* size) {
   path.Append("/sys/dev/char/").AppendNumber(major(st.st_rdev)).Append(":");
   path.AppendNumber(minor(st.st_rdev)).Append("/size");
   long sysfs = sys::Openat(AT_FDCWD, path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (sysfs < 0) return -ENODEV;
+  if (sysfs < 0) return sysfs == -EMFILE ? sysfs : -ENODEV;
   char digits[32] = {};
   long n = sys::Read(static_cast<int>(sysfs), digits, sizeof(digits) - 1);
   sys::Close(static_cast<int>(sysfs));
@@ -36,11 +39,26 @@ long SizeOf(int fd, size_t* size) {
   return *size > 0 ? 0 : -ENODEV;
 }
 
-long MapByHand(int fd, int protection, Region* region) {
+// libpmem does not say why: it opens the file, for which there may be no room.
+long WhyNotMapped(int fd) {
+  const long another = sys::Fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  if (another == -EMFILE) return another;
+  if (another >= 0) sys::Close(static_cast<int>(another));
+  return -ENODEV;
+}
+
+// Where the kernel has huge pages by itself, it chooses a place that they may lie in: so it does
+// for persistent memory, for hugetlbfs, and for tmpfs that is mounted with them. Else we do.
+long MapByHand(int fd, int protection, bool is_huge, Region* region) {
   long address = sys::MapUnlocked(region->size, protection, MAP_SHARED_VALIDATE | MAP_SYNC, fd);
   region->durability = Durability::kPower;
   if (sys::IsError(address)) {
-    address = sys::MapUnlocked(region->size, protection, MAP_SHARED, fd);
+    const bool wants_place = !is_huge && region->size >= sys::kHugePage;
+    void* const place = wants_place ? sys::HugePlace(region->size) : nullptr;
+    address = sys::MapUnlocked(region->size, protection, MAP_SHARED, fd, place);
+    if (sys::IsError(address) && place != nullptr) {
+      address = sys::MapUnlocked(region->size, protection, MAP_SHARED, fd);
+    }
     region->durability = Durability::kProcess;
   }
   if (sys::IsError(address)) return address;
@@ -51,14 +69,15 @@ long MapByHand(int fd, int protection, Region* region) {
 }  // namespace
 
 long Map(int fd, const Libpmem* libpmem, Region* region) {
-  if (long error = SizeOf(fd, &region->size); error < 0) return error;
-  if (libpmem == nullptr) return MapByHand(fd, PROT_READ | PROT_WRITE, region);
-  sys::Text<32> path;  // names the very file that the caller examined and locked
-  path.Append(NVCACHE_DESCRIPTORS "/").AppendNumber(static_cast<uint64_t>(fd));
+  bool is_huge = false;
+  if (long error = SizeOf(fd, &region->size, &is_huge); error < 0) return error;
+  if (libpmem == nullptr) return MapByHand(fd, PROT_READ | PROT_WRITE, is_huge, region);
+  // Names the very file that the caller examined and locked.
+  const sys::FdLink path = sys::LinkTo(fd);
   int is_pmem = 0;
   size_t mapped = 0;
   void* base = libpmem->map_file(path.c_str(), 0, 0, 0, &mapped, &is_pmem);
-  if (base == nullptr) return -ENODEV;
+  if (base == nullptr) return WhyNotMapped(fd);
   if (mapped < region->size) {
     libpmem->unmap(base, mapped);
     return -ENODEV;
@@ -71,9 +90,10 @@ long Map(int fd, const Libpmem* libpmem, Region* region) {
 }
 
 long MapReadOnly(int fd, Region* region) {
-  if (long error = SizeOf(fd, &region->size); error < 0) return error;
+  bool is_huge = false;
+  if (long error = SizeOf(fd, &region->size, &is_huge); error < 0) return error;
   if (region->size == 0) return -EINVAL;
-  return MapByHand(fd, PROT_READ, region);
+  return MapByHand(fd, PROT_READ, is_huge, region);
 }
 
 void Unmap(const Region& region, const Libpmem* libpmem) {

@@ -26,7 +26,7 @@ inline constexpr uint32_t kMirrorByte = kMaxSeats + 5;
 // it. False: somebody else has it.
 bool HoldByte(int fd, uint32_t byte, bool shared);
 void ReleaseByte(int fd, uint32_t byte);
-// By others than this open file: the kernel does not report its own locks.
+// Others than this open file hold one of them: the kernel does not report its own locks.
 bool AreBytesHeld(int fd, uint32_t first, uint32_t count);
 
 }  // namespace nvcache::pool

@@ -17,18 +17,21 @@ inline constexpr uint32_t kOfPool = ~uint32_t{0};
 inline constexpr uint32_t kOfThrough = kOfPool - 1;
 static_assert(kMaxSeats < kOfThrough);
 
-// Of the two records the higher one that is whole, and how many are.
-int LoadCheckpoint(const View& view, uint32_t seat, Lsn* checkpoint);
-// Record `i`, 0 or 1. A PSYNC must follow.
-void WriteCheckpoint(const View& view, uint32_t seat, uint64_t i, Lsn checkpoint, pmem::Step step);
+// Says whose checkpoint counts for a log, beside the pool's.
+constexpr uint32_t WhoseCheckpoint(uint32_t log) {
+  return IsThroughLog(log) ? kOfThrough : log / kLogsOfSeat;
+}
 
-// The higher one of the valid checkpoint records. False when both are damaged; `records_valid` says
-// how many are whole.
-bool ReadCheckpoint(const View& view, Lsn* checkpoint, int* records_valid);
-// The same of a seat's own records.
-bool ReadSeatCheckpoint(const View& view, uint32_t seat, Lsn* checkpoint, int* records_valid);
-// The same of the records of write-through.
-bool ReadThroughCheckpoint(const View& view, Lsn* checkpoint, int* records_valid);
+CheckpointRecord* CheckpointRecordOf(const View& view, uint32_t whose, uint64_t i);  // 0 or 1
+// Makes a record that is whole.
+CheckpointRecord MakeCheckpointRecord(Lsn checkpoint, uint64_t salt);
+// Record `i`, 0 or 1. A PSYNC must follow.
+void WriteCheckpoint(const View& view, uint32_t whose, uint64_t i, Lsn checkpoint, pmem::Step step);
+
+// Loads the higher one of the two records that are whole, or 0, and returns how many are.
+int LoadCheckpoint(const View& view, uint32_t whose, Lsn* checkpoint);
+// The records say now that the groups of the log below it are on the disk, or void.
+Lsn LoadCheckpointOfLog(const View& view, uint32_t log);
 
 }  // namespace nvcache::pool
 

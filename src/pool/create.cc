@@ -7,6 +7,7 @@
 
 #include "src/pmem/persist.h"
 #include "src/pool/pool.h"
+#include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"
 #include "src/sys/lock.h"
 #include "src/sys/scratch.h"
@@ -124,7 +125,7 @@ class Folder {
   const char* path_;
 };
 
-// Of many processes that find no pool, each would set all blocks of one aside. So they do it one by
+// Each of many processes that find no pool would set all blocks of one aside. So they do it one by
 // one, and all but the first find it there. A process that has the folder locked for long is not
 // waited for.
 class FolderLock {
@@ -176,9 +177,7 @@ NewFile OpenNew(const char* path, const Folder& folder) {
 }
 
 long Name(int fd, const char* path) {
-  sys::Text<32> link;
-  link.Append(NVCACHE_DESCRIPTORS "/").AppendNumber(static_cast<uint64_t>(fd));
-  return sys::Linkat(AT_FDCWD, link.c_str(), AT_FDCWD, path, AT_SYMLINK_FOLLOW);
+  return sys::Linkat(AT_FDCWD, sys::LinkTo(fd).c_str(), AT_FDCWD, path, AT_SYMLINK_FOLLOW);
 }
 
 bool CreateFile(const char* path, uint64_t size, const CreateOptions& options,

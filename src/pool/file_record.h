@@ -28,7 +28,7 @@ struct FileRecord {
   uint32_t uid;
   uint32_t gid;
   uint64_t file_system;  // statfs f_fsid
-  int32_t handle_type;   // of name_to_handle_at
+  int32_t handle_type;   // name_to_handle_at's
   uint32_t handle_size;  // bytes; 0: the file system has no handles
   uint8_t handle[kMaxHandle];
   uint32_t flags;        // kFileRemoved
@@ -50,22 +50,13 @@ static_assert(offsetof(FileRecord, flags) == 184);
 static_assert(offsetof(FileRecord, path_length) == 188);
 static_assert(offsetof(FileRecord, path) == 192);
 static_assert(sizeof(FileRecord) == 4080);
-// Of the record in a pool, whose path is `path_length` long.
+// Bytes of the record in a pool, if its path is `path_length` long.
 constexpr size_t FileRecordSize(uint32_t path_length) {
   return offsetof(FileRecord, path) + path_length + 1;
 }
 
 // `size` bytes are a whole file record, as far as one can see without a checksum.
 bool IsFileRecord(const FileRecord& record, size_t size);
-// Fills all of it for the open file `fd`, but flags, which become 0. 0;
-// -ENAMETOOLONG if the path does not fit; -ENOENT if no path leads to it; or the kernel's error.
-long Describe(int fd, FileRecord* record);
-// Only the properties by which the file is known again, without its path. 0, or a negated errno.
-long Identify(int fd, FileRecord* record);
-// Both records name one file: the same inode, and not one that was freed and used again.
-bool SameFile(const FileRecord& a, const FileRecord& b);
-// A fingerprint of the fields that SameFile compares; never 0.
-uint64_t Fingerprint(const FileRecord& record);
 
 }  // namespace nvcache::pool
 

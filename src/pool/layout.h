@@ -11,20 +11,23 @@
 namespace nvcache::pool {
 
 inline constexpr char kMagic[8] = {'N', 'V', 'C', 'A', 'C', 'H', 'E', '\n'};
-inline constexpr uint32_t kVersion = 13;
+inline constexpr uint32_t kVersion = 14;
 
 inline constexpr uint64_t kPageSize = 4096;  // bytes that one frame, one page of a file holds
 inline constexpr uint64_t kUnitSize = 64;    // bytes; segments are counted in units
 
-inline constexpr uint64_t kCheckpointOffset = 4096;         // of record 0
+inline constexpr uint64_t kCheckpointOffset = 4096;         // record 0
 inline constexpr uint64_t kCheckpointDistance = 8192;       // from there to record 1
 inline constexpr uint64_t kThroughCheckpointOffset = 4608;  // the same
 inline constexpr uint64_t kStateOffset = 8192;
 inline constexpr uint64_t kStatisticsOffset = 8256;
 inline constexpr uint64_t kLastWordsOffset = 11776;
 inline constexpr uint64_t kSuperblockCopyOffset = 12352;
-inline constexpr uint64_t kSeatCheckpointsOffset = 16384;    // of the seats' records 0
+inline constexpr uint64_t kSeatCheckpointsOffset = 16384;    // the seats' records 0
 inline constexpr uint64_t kSeatCheckpointsDistance = 32768;  // from there to their records 1
+// View::written_back, in the line of a seat's record 0.
+inline constexpr uint64_t kWrittenBackOffset = 16416;
+inline constexpr uint64_t kWrittenBackDistance = 64;
 inline constexpr uint64_t kSharedOffset = 81920;
 inline constexpr uint64_t kSeatsOffset = 86016;
 inline constexpr uint64_t kOwnersOffset = 118784;
@@ -43,8 +46,8 @@ inline constexpr uint64_t kMaxSegments = 1u << 16;
 // Processes that use a pool at a time: one for kSegmentsPerSeat segments, so that each finds some.
 inline constexpr uint32_t kMaxSeats = 512;
 inline constexpr uint32_t kSegmentsPerSeat = 2;
-// A seat's logs are numbered from this times its own number on. Of these, the ones from kThroughLog
-// on are of write-through: they have one checkpoint for all seats.
+// A seat's logs are numbered from this times its own number on. Those from kThroughLog on are
+// of write-through: they have one checkpoint for all seats.
 inline constexpr uint32_t kLogsOfSeat = 32;
 inline constexpr uint32_t kThroughLog = 24;
 constexpr bool IsThroughLog(uint32_t log) { return log % kLogsOfSeat >= kThroughLog; }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What a pool's mirror and the programs tell each other (docs/mirror.md). It lies in the shared
-// state, so each side sees it for as long as it has the pool mapped.
+// A pool's mirror and the programs tell each other by these words (docs/mirror.md). They lie in the
+// shared state, so each side sees them for as long as it has the pool mapped.
 //
 //   mirror_state, mirrored, mirror_turn   the mirror's. The turn changes after the others have
 //   mirror_bell                           the programs'. It changes when one begins to wait
@@ -18,7 +18,7 @@
 
 namespace nvcache::pool {
 
-// Which of SharedState::mirror_waits counts a wait of so many microseconds.
+// The bucket of SharedState::mirror_waits that counts a wait of so many microseconds.
 constexpr uint32_t MirrorBucket(uint64_t us) {
   const auto bucket = us <= 1 ? 0u : static_cast<uint32_t>(std::bit_width(us - 1));
   return bucket < kMirrorBuckets ? bucket : kMirrorBuckets - 1;

@@ -10,8 +10,6 @@
 #ifndef NVCACHE_POOL_NAME_RECORD_H_
 #define NVCACHE_POOL_NAME_RECORD_H_
 
-#include <sys/stat.h>
-
 #include <cstddef>
 #include <cstdint>
 
@@ -27,7 +25,7 @@ struct Identity {
   uint64_t inode;
   int64_t birth_seconds;  // statx btime; with the inode it names the file, not its successor
   uint32_t birth_nanoseconds;
-  int32_t handle_type;   // of name_to_handle_at
+  int32_t handle_type;   // name_to_handle_at's
   uint32_t handle_size;  // bytes; 0: the file system has no handles
   uint8_t handle[kMaxNameHandle];
 };
@@ -83,19 +81,19 @@ struct NameRecord {
   Deed deed;
   uint32_t flags;
   uint32_t set;
-  // st_mode of `file` after kCreated and kAttributes, its owner and its times. Of kRenames and
-  // kRenamed S_IFDIR, if it is a folder, or 0.
+  // st_mode of `file` after kCreated and kAttributes, its owner and its times. kRenames and
+  // kRenamed have S_IFDIR, if it is a folder, or 0.
   uint32_t mode;
   uint32_t uid;
   uint32_t gid;
   int64_t access_seconds;
-  int64_t change_seconds;  // of its bytes: st_mtime
+  int64_t change_seconds;  // its bytes': st_mtime
   uint32_t access_nanoseconds;
   uint32_t change_nanoseconds;
   Identity file;
-  Identity other;        // of kRenames and kRenamed, or none
+  Identity other;        // kRenames and kRenamed have it, or none
   Identity folder;       // all but kAttributes
-  Identity from_folder;  // of kLinks, kLinked, kRenames, kRenamed
+  Identity from_folder;  // kLinks, kLinked, kRenames and kRenamed have it
   // Bytes of the texts, without the zero behind each of them; 0: it has none.
   uint16_t name_length;
   uint16_t from_length;
@@ -132,7 +130,7 @@ static_assert(offsetof(NameRecord, text) == 368);
 struct NameTexts {
   const char *name, *from, *target, *folder_path, *from_folder_path;  // "" for one it has not
 };
-// Of a record for which IsNameRecord() is true; they lie in it.
+// IsNameRecord() is true of the record; the texts lie in it.
 NameTexts TextsOf(const NameRecord& record);
 
 // Bytes of the record in a pool.
@@ -151,8 +149,6 @@ bool AddText(NameRecord* record, uint16_t NameRecord::*length, const char* text,
 // are absolute.
 bool IsNameRecord(const NameRecord& record, size_t size);
 
-// The same number for a file as Fingerprint() of its FileRecord. Never 0.
-uint64_t Fingerprint(const Identity& identity);
 bool SameIdentity(const Identity& a, const Identity& b);
 constexpr bool IsNone(const Identity& identity) {
   return identity.inode == 0;  // no file system has such a file
@@ -160,11 +156,6 @@ constexpr bool IsNone(const Identity& identity) {
 // The fields of a record of write-through, of kCreated, from the file that has just been made.
 // False: its path is too long.
 bool DescribeMade(const NameRecord& name, FileRecord* record);
-// What is open there, O_PATH is enough. 0, or a negated errno: ENAMETOOLONG if its handle is too
-// long for a record.
-long Identify(int fd, Identity* identity);
-// The same of what a name leads to, not through a last symbolic link; and its attributes.
-long IdentifyAt(int dirfd, const char* path, Identity* identity, struct statx* st);
 
 }  // namespace nvcache::pool
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <iterator>
 
 #include "src/pmem/persist.h"
 #include "src/sys/boot.h"
@@ -27,7 +28,7 @@ constexpr char kUseAnother[] = "name another file, or remove this one first";
 constexpr char kKeepDamaged[] = "keep it if its data matters, and use another pool";
 constexpr char kSaveDamaged[] = "keep it; 'nvcache dump --all --export DIR' saves what it holds";
 
-// Of the pool that this process uses.
+// The last words in the pool that this process uses.
 constinit std::atomic<LastWords*> g_last_words{nullptr};
 
 void KeepWords(const char* text) {
@@ -144,8 +145,8 @@ bool Pool::LockForUse(Mode mode, Problem* problem) {
 
 // A user who may write to a pool decides what recovery writes, and to which files. An ACL that lets
 // others write shows in the mode: there, the group's bits are all that it gives anybody. And a root
-// without root's rights does not get a pool that will be recovered with all of them. Of a device
-// the owner and the mode are the administrator's affair.
+// without root's rights does not get a pool that will be recovered with all of them. The owner and
+// the mode of a device are the administrator's affair.
 bool Pool::CheckOwner(Mode mode, Problem* problem) const {
   if (is_device_) return true;
   const auto user = static_cast<uint64_t>(sys::Geteuid());
@@ -368,7 +369,7 @@ void Pool::MarkPublishes() {
 
 bool Pool::MayHavePublished() const {
   const StateRecord* record = view_.state();
-  // Of a state that was lost, this was lost with it.
+  // A state that was lost has taken this with it.
   return Peek(record->state) != kStateInUse || Peek(record->published) != 0;
 }
 
@@ -451,6 +452,7 @@ bool Pool::TakeSeat() {
   Lsn own = 0;
   LoadCheckpoint(view_, seat_, &own);
   checkpoint_.store(std::max(own, checkpoint()));
+  pmem::Note(*view_.written_back(seat_), 0);
   return true;
 }
 

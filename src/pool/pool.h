@@ -32,7 +32,7 @@ enum class Mode {
   kExclusive,  // nobody else uses the pool; for use and for recovery. Only for the pool's owner
   kRecovery,   // the same, but root may have another user's pool: with that user's rights
   kInspect,    // read-only and not locked: contents may change while they are read
-  kSalvage,    // as kInspect; state and checkpoint may be damaged
+  kSalvage,    // like kInspect; state and checkpoint may be damaged
 };
 
 class Pool {
@@ -100,9 +100,9 @@ class Pool {
   const View& view() const { return view_; }
   const char* path() const { return path_.c_str(); }
   pmem::Durability durability() const { return region_.durability; }
-  uint64_t device() const { return device_; }  // of the pool's own file, which is never cached
+  uint64_t device() const { return device_; }  // the pool's own file's, which is never cached
   uint64_t inode() const { return inode_; }
-  uint32_t owner() const { return owner_; }  // of the pool's own file
+  uint32_t owner() const { return owner_; }  // the pool's own file's
   bool is_device() const { return is_device_; }
   bool others_may_write() const { return (mode_ & (S_IWGRP | S_IWOTH)) != 0; }
   int fd() const { return fd_; }
@@ -123,20 +123,21 @@ class Pool {
   // before anybody is told that something is on disk. Never goes back.
   void StoreCheckpoint(Lsn checkpoint, pmem::Step step = pmem::Step::kCheckpoint,
                        pmem::Step durable = pmem::Step::kCheckpointDurable);
-  // The same of the own seat's, for the threads that append to its logs.
+  // Stores the own seat's, for the threads that append to its logs.
   void StoreSeatCheckpoint(Lsn checkpoint) {
     StoreSeatCheckpoint(seat_, checkpoint, pmem::Step::kCheckpoint, pmem::Step::kCheckpointDurable);
   }
-  // The same of write-through, of all seats. By one process at a time: Seats::LockThroughStore().
-  // And the seats in `left`, which were left before the checkpoint was read, and still are, are
-  // free: nothing in their logs counts any more, whichever of their segments is used again first.
+  // Stores that of write-through, for all seats. One process at a time does it:
+  // Seats::LockThroughStore(). And the seats in `left`, which were left before the checkpoint was
+  // read, and still are, are free: nothing in their logs counts any more, whichever of their
+  // segments is used again first.
   void StoreThroughCheckpoint(Lsn checkpoint, const Seats::LeftSeats& left = {});
-  // As the records have it that count for such logs. Moves at any time.
+  // The records that count for such logs have it. It moves at any time.
   Lsn through_checkpoint() const { return seats_.through(); }
   // The kernel that runs now is the one that ran when the pool came into use: so it has what
   // processes have written, unless a sync has failed since.
   bool IsSameBoot() const;
-  // As the records have it that count for the own logs.
+  // The records that count for the own logs have it.
   Lsn checkpoint() const { return checkpoint_.load(std::memory_order_relaxed); }
 
  private:

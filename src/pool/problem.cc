@@ -6,7 +6,7 @@
 namespace nvcache::pool {
 
 bool Fail(Problem* problem, const char* path, int error, const char* what, const char* advice) {
-  constexpr size_t kShown = 200;  // of a long path the end says more
+  constexpr size_t kShown = 200;  // the end of a long path says more
   const size_t length = sys::Length(path);
   problem->error = error;
   problem->text.Clear();
@@ -44,6 +44,7 @@ bool FailOpen(Problem* problem, const char* path, long result) {
 }
 
 bool FailMap(Problem* problem, const char* path, long result) {
+  if (result == -EMFILE || result == -ENFILE) return FailOpen(problem, path, result);
   What what;
   what.Append("cannot be mapped, error ").AppendNumber(static_cast<uint64_t>(-result));
   return Fail(problem, path, static_cast<int>(-result), what.c_str(),

@@ -16,7 +16,7 @@ struct Problem {
 
 // Each says it, and returns false. `error`: errno. `result`: the kernel's.
 bool Fail(Problem* problem, const char* path, int error, const char* what, const char* advice);
-// Of open(): the same for a pool to be made and one to be used.
+// It says what open() answered, for a pool to be made as for one to be used.
 bool FailOpen(Problem* problem, const char* path, long result);
 bool FailMap(Problem* problem, const char* path, long result);
 bool FailNotPersistent(Problem* problem, const char* path);

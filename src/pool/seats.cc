@@ -42,7 +42,7 @@ void AwaitChange(uint32_t& word, uint32_t seen, uint64_t timeout_ns) {
 
 void WakeAll(uint32_t& word) { sys::Call(SYS_futex, sys::Address(&word), FUTEX_WAKE, INT32_MAX); }
 
-// Of the process, which is that of its first thread; the file has "NAME\n".
+// The process's name is that of its first thread; the file has "NAME\n".
 void TakeName(char (&program)[16]) {
   char name[sizeof(program)] = {};
   if (sys::Call(SYS_gettid) == sys::Getpid()) {

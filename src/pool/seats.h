@@ -9,18 +9,20 @@
 //   life    each process holds a lock on a byte of the file, through the open file that its mapping
 //           keeps: the kernel drops it when the process is gone, however it died
 //
-//   free -> taken       Take(): the life byte first, then the state
-//   taken -> free       Give(): by its owner, with all its segments
-//   taken -> replayed   Adopt(): its life byte is free, so its owner has died; now the adopter has
-//   it replayed -> free, or -> unresolved    Settle(), by the adopter replayed -> replayed Adopt():
-//   the adopter has died, too
-//   taken -> left, replayed -> left          as Give() and Settle(), but for its write-through logs
-//   left -> free        FreeLeft(), when the checkpoint of write-through has passed all of them
+// clang-format off
+//   from             to          by                who, and when
+//   free             taken       Take()            who comes: the life byte first, then the state
+//   taken            free        Give()            its owner, with all its segments
+//   taken, replayed  replayed    Adopt()           its life byte is free: who had it has died
+//   replayed         free        Settle()          the adopter: the files have all of its logs
+//   replayed         unresolved  Settle()          the adopter: something could not be brought
+//   taken, replayed  left        Give(), Settle()  as to `free`, but for its logs of write-through
+//   left             free        FreeLeft()        the checkpoint of write-through has passed these
+// clang-format on
 //
 // A process that is stopped is not dead: it keeps its seat, its logs and their groups.
 //
-// One process may be the pool's checkpointer, which has a lock on a byte of its own whether it has
-// a seat or not (src/vfs/checkpointer.h).
+// The checkpointer (src/vfs/checkpointer.h) has a lock on a byte of its own, seat or not.
 #ifndef NVCACHE_POOL_SEATS_H_
 #define NVCACHE_POOL_SEATS_H_
 
@@ -38,7 +40,7 @@ inline constexpr uint32_t kNoSeat = ~uint32_t{0};
 
 class Seats : public SegmentOwners {
  public:
-  // Of the pool that is mapped at `base` and has so many. `fd`: its file.
+  // The pool is mapped at `base` and has so many seats and segments. `fd`: its file.
   void Open(uint8_t* base, uint32_t seats, uint32_t segments, int fd);
 
   // ---- The gate. False: somebody else has it for longer than `patience_ns`, or the file is gone.
@@ -94,17 +96,12 @@ class Seats : public SegmentOwners {
     return *reinterpret_cast<std::atomic<Lsn>*>(&shared().next);
   }
 
-  // How many segments logs have taken. The header of one that was counted is there.
-  uint64_t taken() const { return Load(shared().taken); }
-  void CountTaken() const { std::atomic_ref(shared().taken).fetch_add(1); }
-
-  // ---- Write-through (src/nvlog/through.h)
+  // ---- Write-through (docs/write-through.md)
   // Its checkpoint, for all seats; the holder of the lock stores it when it is durable.
   Lsn through() const { return Load(shared().through); }
   void SetThrough(Lsn checkpoint) const;
   uint64_t through_moved() const { return Load(shared().through_moved); }
-  // A sync has failed: errno, of the first one; 0: none. Then that checkpoint stays until a
-  // recovery.
+  // errno of the first sync that has failed; then that checkpoint stays until a recovery. 0: none.
   int ThroughFailed() const { return static_cast<int>(Load(shared().through_failed)); }
   void SetThroughFailed(int error) const;
   uint64_t through_failed_at() const { return Load(shared().through_failed_at); }
@@ -121,9 +118,9 @@ class Seats : public SegmentOwners {
   bool IsFirstThrough(uint32_t seat) const;
   // Others than that of `own` have a descriptor of it, or had when they died.
   bool OthersHaveThrough(uint32_t own) const;
-  // Which seats are left now, and since which LSN (0: not left); and one of these, if it is so
-  // still and was not taken meanwhile, is free once a checkpoint was stored that was read after
-  // that (Pool::StoreThroughCheckpoint).
+  // The seats that are left now, and since which LSN (0: not left). One that is left still, and was
+  // not taken meanwhile, is free once a checkpoint was stored that was read after that
+  // (Pool::StoreThroughCheckpoint).
   struct LeftSeats {
     Lsn since[kMaxSeats];
   };

@@ -25,12 +25,12 @@ enum class SegmentKind : uint32_t {
 struct alignas(64) SegmentHeader {
   uint64_t word;             // SegmentWord of the generation, written last; 0: being taken
   Lsn generation;            // drawn when the segment was taken: older records in it are nothing
-  Lsn checkpoint;            // of its log, as it was then
-  Lsn previous_generation;   // of the segment that the log filled before this one; 0: none
-  Lsn previous_last;         // of the newest group that the log had committed by then
-  uint32_t previous_number;  // of that segment
+  Lsn checkpoint;            // its log's, as it was then
+  Lsn previous_generation;   // the segment's that the log filled before this one; 0: none
+  Lsn previous_last;         // the newest group's that the log had committed by then
+  uint32_t previous_number;  // that segment's
   uint32_t number;           // its own
-  uint32_t log;              // which of the pool's logs: of seat log / kLogsOfSeat
+  uint32_t log;              // the log's number in the pool; its seat is log / kLogsOfSeat
   SegmentKind kind;
   uint32_t zero;
   uint32_t crc;  // CRC-32C of the bytes from `generation` to here, seeded with the salt's low half

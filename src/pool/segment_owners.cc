@@ -24,6 +24,15 @@ void SegmentOwners::FreeAllOf(uint32_t seat) const {
   }
 }
 
+bool SegmentOwners::NoteTaken(uint32_t segment) const {
+  const std::atomic_ref end(shared().segments_end);
+  uint32_t seen = end.load();
+  while (seen <= segment) {
+    if (end.compare_exchange_weak(seen, segment + 1)) return true;
+  }
+  return false;
+}
+
 uint32_t SegmentOwners::CountFree() const {
   // Four at a time: a large pool has 65,536.
   constexpr uint32_t kAtATime = sizeof(uint64_t) / sizeof(Owner);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Which seat has which segment: a number for each segment, in the pool, for all processes that use
-// it. Volatile, as all that they share (seats.h).
+// A number for each segment says which seat has it. The numbers lie in the pool, for all processes
+// that use it. Volatile, as all that they share (seats.h).
 #ifndef NVCACHE_POOL_SEGMENT_OWNERS_H_
 #define NVCACHE_POOL_SEGMENT_OWNERS_H_
 
@@ -15,7 +15,7 @@ namespace nvcache::pool {
 // To take and to free is for any thread of the seat's process.
 class SegmentOwners {
  public:
-  // Of the pool that is mapped at `base` and has so many.
+  // The pool is mapped at `base` and has so many.
   void Open(uint8_t* base, uint32_t segments) {
     base_ = base;
     segments_ = segments;
@@ -38,7 +38,17 @@ class SegmentOwners {
   uint32_t CountFree() const;
   void FreeAllOf(uint32_t seat) const;
 
+  // How many segments logs have taken since the pool was made. The header of one that was counted
+  // is there.
+  uint64_t taken() const { return std::atomic_ref(shared().taken).load(); }
+  void CountTaken() const { std::atomic_ref(shared().taken).fetch_add(1); }
+  // No log has ever taken a segment from there on.
+  uint32_t segments_end() const { return std::atomic_ref(shared().segments_end).load(); }
+  // True: the log that has taken this segment is the first one there.
+  bool NoteTaken(uint32_t segment) const;
+
  private:
+  SharedState& shared() const { return *reinterpret_cast<SharedState*>(base_ + kSharedOffset); }
   std::atomic<Owner>& OwnerOf(uint32_t segment) const {
     return reinterpret_cast<std::atomic<Owner>*>(base_ + kOwnersOffset)[segment];
   }

@@ -12,8 +12,8 @@
 
 namespace nvcache::pool {
 
-// Of SharedState::mirror_waits. Bucket i counts waits of at most 2^i microseconds that were longer
-// than those of the one before; the last one counts all that were longer still.
+// SharedState::mirror_waits has so many. Bucket i counts waits of at most 2^i microseconds that
+// were longer than those of the one before; the last one counts all that were longer still.
 inline constexpr uint32_t kMirrorBuckets = 30;
 
 struct alignas(64) SharedState {
@@ -24,20 +24,21 @@ struct alignas(64) SharedState {
   Lsn through;              // the checkpoint of write-through, as both records have it
   uint32_t through_failed;  // errno of a sync after which it moves no more; 0: none
   uint64_t through_device;  // st_dev of the file system of write-through files; 0: none
-  // Of the checkpointer (seats.h): its seat plus one, 0 while it has none; changes when a process
-  // wants it to have a descriptor of that file system; and whether it has.
+  // The checkpointer (seats.h) has three words: its seat plus one, 0 while it has none; one that
+  // changes when a process wants it to have a descriptor of that file system; and whether it has.
   uint32_t checkpointer;
   uint32_t bell;
   uint32_t answer;
   uint64_t through_moved;      // ns since 1970 when `through` was stored; 0: not since; for people
-  uint64_t through_failed_at;  // the same of `through_failed`
-  // Of the mirror (docs/mirror.md), on a line for itself.
+  uint64_t through_failed_at;  // ns since 1970 when `through_failed` was set; 0: not since
+  // The mirror's words (docs/mirror.md) are on a line for themselves.
   uint32_t mirror_state;  // kMirrorNone and its like
   uint32_t mirror_turn;   // changes after mirror_state or `mirrored` has; programs sleep on it
   Lsn mirrored;           // a majority of the images has every group below it
   uint32_t mirror_bell;   // changes when a program begins to wait; the mirror sleeps on it
   uint64_t taken;         // how many segments logs have taken: never goes back
-  uint8_t unused_of_mirror[32];  // so that counting does not touch the line above
+  uint32_t segments_end;  // no log has ever taken a segment from there on
+  uint8_t unused_of_mirror[28];  // so that counting does not touch the line above
   // How long calls waited for the mirror, a real sync included, since the pool was made: of those
   // that succeeded, their number by how long it was, and the sum of that in microseconds; and how
   // many failed. Each only goes up, by an addition of its own: a reader may see one of them before
@@ -63,7 +64,8 @@ static_assert(offsetof(SharedState, mirror_turn) == 132);
 static_assert(offsetof(SharedState, mirrored) == 136);
 static_assert(offsetof(SharedState, mirror_bell) == 144);
 static_assert(offsetof(SharedState, taken) == 152);
-static_assert(offsetof(SharedState, unused_of_mirror) == 160);
+static_assert(offsetof(SharedState, segments_end) == 160);
+static_assert(offsetof(SharedState, unused_of_mirror) == 164);
 static_assert(offsetof(SharedState, mirror_failed) == 192);
 static_assert(offsetof(SharedState, mirror_waited) == 200);
 static_assert(offsetof(SharedState, mirror_waits) == 208);
@@ -81,7 +83,7 @@ inline constexpr uint32_t kMirrorJoining = 2;   // both
 inline constexpr uint32_t kMirrorMirrored = 3;  // waits for the images
 inline constexpr uint32_t kMirrorLeaving = 4;   // waits until there is another state
 inline constexpr uint32_t kMirrorFailing = 5;   // fails
-inline constexpr uint32_t kMirrorFenced = 6;    // fails, for good
+inline constexpr uint32_t kMirrorFenced = 6;    // fails, until a mirror begins anew
 
 // Seat::state.
 inline constexpr uint32_t kSeatFree = 0;
@@ -96,7 +98,7 @@ inline constexpr uint32_t kSeatLeft = 4;
 
 struct alignas(64) Seat {
   uint32_t state;
-  uint32_t pid;             // for people
+  uint32_t pid;             // in its own name space
   uint64_t since;           // ns since 1970 when it was taken
   uint64_t oldest_pending;  // ns since 1970 when its oldest pending record was first seen; 0: none
   uint64_t lease;           // the process's life among the leases (src/lease/leases.h); 0: none
@@ -119,14 +121,14 @@ static_assert(offsetof(Seat, files) == 56);
 static_assert(offsetof(Seat, written) == 60);
 static_assert(sizeof(Seat) == 64 && kSeatsOffset + kMaxSeats * sizeof(Seat) <= kOwnersOffset);
 
-// Of each segment: 0, it is free; or the number of the seat that has it, plus one.
+// A segment's word. 0: it is free; or the number of the seat that has it, plus one.
 using Owner = uint16_t;
 static_assert(kMaxSeats < 0xffff);
 static_assert(kOwnersOffset + kMaxSegments * sizeof(Owner) <= kThroughSinceOffset);
 
-// Of each seat: the LSN that was drawn when its process had a descriptor of the file system of
+// A seat's word: the LSN that was drawn when its process had a descriptor of the file system of
 // write-through files; 0: it has none. A process that has had one for longer hears of errors that
-// others do not. Of a seat that is left: the LSN that was drawn next when it was.
+// others do not. In a seat that is left, it is the LSN that was drawn next when it was.
 static_assert(kThroughSinceOffset + kMaxSeats * sizeof(Lsn) <= kConductOffset);
 
 // Conduct::rule: NVCACHE_WRITE_BACK.
@@ -135,7 +137,7 @@ inline constexpr uint32_t kRuleAuto = 1;
 inline constexpr uint32_t kRuleAlways = 2;
 inline constexpr uint32_t kRuleNever = 3;
 
-// Of each seat: the work of its process, for people.
+// Each seat tells people the work of its process.
 struct Conduct {
   // ns since 1970 when it had a group of write-through after it had none, as far as it knows.
   uint64_t through_since;

@@ -12,7 +12,7 @@
 
 namespace nvcache::pool {
 
-// Of the files whose write-back fails, so many are named.
+// So many of the files whose write-back fails are named.
 inline constexpr uint32_t kMaxFailingShown = 16;
 
 // Counters since the pool was last opened for use. Shared memory, never flushed; every field is

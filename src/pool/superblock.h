@@ -68,11 +68,12 @@ void WriteSuperblock(uint8_t* place, const Superblock& superblock);
 
 // A checkpoint: every group below it is in the file systems for good, or void; but for kept
 // segments. The pool's is for all logs, and moves when nobody else uses the pool; a seat's is for
-// the logs of that seat, that of write-through for such logs of all seats. Of a log the highest
-// counts that is whole: in a record of the pool, of its seat or of write-through, or in the header
-// of a segment of that seat, or of any write-through log. Both records are written, one after the
-// other, before anything is done that relies on them. So one that is torn or damaged never brings
-// old groups back. One that is all zero, but for the pool's, was never written, and says 0.
+// the logs of that seat, that of write-through for such logs of all seats. The highest one that
+// is whole counts for a log: in a record of the pool, of its seat or of write-through, or in the
+// header of a segment of that seat, or of any write-through log. Both records are written, one
+// after the other, before anything is done that relies on them. So one that is torn or damaged
+// never brings old groups back. One that is all zero, but for the pool's, was never written, and
+// says 0.
 struct alignas(64) CheckpointRecord {
   Lsn checkpoint;
   uint32_t zero;
@@ -81,6 +82,9 @@ struct alignas(64) CheckpointRecord {
 static_assert(offsetof(CheckpointRecord, checkpoint) == 0);
 static_assert(offsetof(CheckpointRecord, crc) == 12);
 static_assert(sizeof(CheckpointRecord) == 64);
+// Bytes of it that are stored. The rest of the line is for volatile words (View::written_back).
+inline constexpr uint64_t kCheckpointStored = 16;
+static_assert(kCheckpointStored == offsetof(CheckpointRecord, crc) + sizeof(CheckpointRecord::crc));
 static_assert(kCheckpointOffset + sizeof(CheckpointRecord) <= kStateOffset);
 static_assert(kCheckpointOffset + sizeof(CheckpointRecord) <= kThroughCheckpointOffset);
 static_assert(kThroughCheckpointOffset + sizeof(CheckpointRecord) <= kStateOffset);
@@ -102,7 +106,7 @@ struct alignas(64) StateRecord {
   uint32_t owner_pid;    // the process that set kStateInUse last; for people
   uint32_t published;    // 1: since then a log may have got an nvlog::Kind::kPublished
   uint64_t owner_since;  // ns since 1970
-  uint8_t boot[16];      // of the kernel's run in which kStateInUse was set; all zero: not known
+  uint8_t boot[16];      // the kernel's run in which kStateInUse was set; all zero: not known
 };
 static_assert(offsetof(StateRecord, state) == 0);
 static_assert(offsetof(StateRecord, owner_pid) == 8);

@@ -37,6 +37,11 @@ struct View {
                                                i * kSeatCheckpointsDistance) +
            seat;
   }
+  // Behind the seat's record 0. The kernel has every record of write-back of the seat up to this
+  // LSN; 0: nobody knows. Volatile: it says nothing in another run of the kernel.
+  uint64_t* written_back(uint32_t seat) const {
+    return reinterpret_cast<uint64_t*>(base + kWrittenBackOffset + seat * kWrittenBackDistance);
+  }
   CheckpointRecord* through_checkpoint_record(uint64_t i) const {  // 0 or 1
     return reinterpret_cast<CheckpointRecord*>(base + kThroughCheckpointOffset +
                                                i * kCheckpointDistance);

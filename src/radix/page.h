@@ -19,7 +19,7 @@ namespace nvcache::radix {
 struct PageDescriptor {
   // The page lock (I3, I8). Locks of several pages are taken in ascending page order.
   sys::Mutex<sys::Rank::kPage> lock;
-  uint32_t frame_plus_one;  // of the DRAM cache; 0: none
+  uint32_t frame_plus_one;  // its number in the DRAM cache; 0: none
   // The dirty counter: records of this page in the log that are not known to be on disk.
   uint32_t dirty;
   // How many of these, the newest, the kernel does not have, either.
@@ -37,10 +37,11 @@ struct PageDescriptor {
     ++unwritten;
     last = place;
   }
-  // The kernel has all bytes, or needs none of them any more.
-  void WrittenBack() {
+  // The kernel has all bytes but of the `newer` newest records, or needs no others any more.
+  void WrittenBack(uint32_t newer = 0) {
     Check();
-    unwritten = 0;
+    NVCACHE_CHECK(newer <= unwritten);
+    unwritten = newer;
   }
   // The kernel may have dropped all that is not on disk.
   void LostByKernel() {

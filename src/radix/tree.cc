@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "src/radix/tree.h"
 
-#include <algorithm>
-#include <iterator>
-
 #include "src/sys/check.h"
 
 namespace nvcache::radix {
@@ -46,10 +43,10 @@ PageDescriptor* Tree::Find(Supply& supply, uint64_t page) const {
   if (root.height == 0 || !Covers(root, page)) return nullptr;
   uint32_t child = root.node_plus_one;
   for (uint32_t level = root.height; level-- > 0;) {
-    child = supply.nodes[ChildOf(child)].child[Slot(page, level)].load(std::memory_order_acquire);
+    child = supply.nodes[child - 1].child[Slot(page, level)].load(std::memory_order_acquire);
     if (child == 0) return nullptr;
   }
-  return &supply.pages[ChildOf(child)];
+  return &supply.pages[child - 1];
 }
 
 PageDescriptor* Tree::FindOrMake(Supply& supply, uint64_t page) {
@@ -58,43 +55,14 @@ PageDescriptor* Tree::FindOrMake(Supply& supply, uint64_t page) {
   const Root root = Load();
   uint32_t child = root.node_plus_one;
   for (uint32_t level = root.height; level-- > 0;) {
-    std::atomic<uint32_t>& slot = supply.nodes[ChildOf(child)].child[Slot(page, level)];
+    std::atomic<uint32_t>& slot = supply.nodes[child - 1].child[Slot(page, level)];
     child = slot.load(std::memory_order_acquire);
     if (child == 0) {
       child = level == 0 ? Fill(slot, supply.pages) : Fill(slot, supply.nodes);
       if (child == 0) return nullptr;
     }
   }
-  return &supply.pages[ChildOf(child)];
-}
-
-bool Tree::HasMarked(Supply& supply) const {
-  const Root root = Load();
-  if (root.node_plus_one == 0) return false;
-  const Node& node = supply.nodes[root.node_plus_one - 1];
-  return std::any_of(std::begin(node.child), std::end(node.child),
-                     [](const auto& child) { return (child.load() & kMarked) != 0; });
-}
-
-// From the page up, so that a thread that takes a mark away above has not yet looked below. With a
-// root that has grown meanwhile, once more.
-void Tree::Mark(Supply& supply, uint64_t page) {
-  for (Root root = Load();;) {
-    NVCACHE_CHECK(root.height > 0 && Covers(root, page));
-    std::atomic<uint32_t>* path[kMaxHeight];
-    uint32_t child = root.node_plus_one;
-    for (uint32_t level = root.height; level-- > 0;) {
-      path[level] = &supply.nodes[ChildOf(child)].child[Slot(page, level)];
-      child = path[level]->load(std::memory_order_relaxed);
-      NVCACHE_CHECK(child != 0);
-    }
-    for (uint32_t level = 0; level < root.height; ++level) {
-      if ((path[level]->load() & kMarked) == 0) path[level]->fetch_or(kMarked);
-    }
-    const Root now = Load();
-    if (now.height == root.height) return;
-    root = now;
-  }
+  return &supply.pages[child - 1];
 }
 
 // Puts new roots above the old one until `page` fits below.
@@ -105,8 +73,7 @@ bool Tree::Grow(Supply& supply, uint64_t page) {
     const uint32_t fresh = supply.nodes.Allocate();
     if (fresh == sys::kNone) return false;
     std::atomic<uint32_t>& lowest = supply.nodes[fresh].child[0];
-    // Whether a page below is marked is not known.
-    lowest.store(root.height > 0 ? root.node_plus_one | kMarked : 0, std::memory_order_relaxed);
+    lowest.store(root.node_plus_one, std::memory_order_relaxed);
     uint64_t expected = Word(root);
     if (!root_.compare_exchange_strong(expected, Word({fresh + 1, root.height + 1}),
                                        std::memory_order_acq_rel)) {
@@ -129,7 +96,7 @@ bool Tree::TrimNode(Supply& supply, uint32_t node, uint32_t height) {
   for (std::atomic<uint32_t>& slot : supply.nodes[node].child) {
     const uint32_t word = slot.load(std::memory_order_relaxed);
     if (word == 0) continue;
-    const uint32_t child = ChildOf(word);
+    const uint32_t child = word - 1;
     bool free_child;
     if (height == 1) {
       // A thread that takes a frame away locks the page first, with the frame's owner as a hint

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // A file's radix tree: page number -> page descriptor. Lookups and insertions need no lock and may
-// run at the same time; Trim and ForEach need the file's lock, as they say. As high as the file's
-// largest page number asks (thesis, section 3.2.6; after the Linux page cache's tree).
+// run at the same time; Trim and ForEach need the file's lock, as they say. The tree is as high as
+// the file's largest page number asks (thesis, section 3.2.6; after the Linux page cache's tree).
 #ifndef NVCACHE_RADIX_TREE_H_
 #define NVCACHE_RADIX_TREE_H_
 
@@ -21,13 +21,12 @@ inline constexpr unsigned kPageNumberBits = 51;
 inline constexpr unsigned kMaxHeight = (kPageNumberBits + kFanoutBits - 1) / kFanoutBits;
 
 // An inner node's children are nodes, a lowest node's are page descriptors; number plus one, so
-// that zero is none. kMarked besides: a page below is marked.
+// that zero is none.
 struct Node {
   std::atomic<uint32_t> child[kFanout];
 };
 static_assert(sizeof(Node) == 256);
-inline constexpr uint32_t kMarked = 1u << 31;
-inline constexpr uint32_t kMaxPages = kMarked - 1;  // of a supply
+inline constexpr uint32_t kMaxPages = (1u << 31) - 1;  // pages of a supply
 
 // Where all trees take their nodes and descriptors from.
 struct Supply {
@@ -58,21 +57,6 @@ class Tree {
     if (root.node_plus_one != 0) Visit(supply, root.node_plus_one - 1, root.height, 0, function);
   }
 
-  // Has the next TakeMarked() visit the page, which is in the tree. Page lock.
-  void Mark(Supply& supply, uint64_t page);
-
-  // TakeMarked() would visit a page. File lock, shared or exclusive.
-  bool HasMarked(Supply& supply) const;
-
-  // The same as ForEach, for marked pages only, and their marks are gone: each before its page is
-  // visited, so that none is lost of those that are set meanwhile under the page lock. One caller
-  // at a time. (After the tags of the Linux page cache's tree.)
-  template <typename Function>
-  void TakeMarked(Supply& supply, Function function) {
-    const Root root = Load();
-    if (root.node_plus_one != 0) Take(supply, root.node_plus_one - 1, root.height, 0, function);
-  }
-
   // Gives back idle descriptors and empty nodes. File lock, exclusive.
   void Trim(Supply& supply);
 
@@ -96,9 +80,6 @@ class Tree {
     return static_cast<uint32_t>(page >> (level * kFanoutBits)) & (kFanout - 1);
   }
 
-  // The number of a child, none being ~0.
-  static uint32_t ChildOf(uint32_t word) { return (word & ~kMarked) - 1; }
-
   bool Grow(Supply& supply, uint64_t page);
   static bool TrimNode(Supply& supply, uint32_t node, uint32_t height);
 
@@ -110,25 +91,9 @@ class Tree {
       if (child == 0) continue;
       const uint64_t page = prefix << kFanoutBits | i;
       if (height == 1) {
-        function(page, supply.pages[ChildOf(child)]);
+        function(page, supply.pages[child - 1]);
       } else {
-        Visit(supply, ChildOf(child), height - 1, page, function);
-      }
-    }
-  }
-
-  template <typename Function>
-  static void Take(Supply& supply, uint32_t node, uint32_t height, uint64_t prefix,
-                   Function& function) {
-    for (uint32_t i = 0; i < kFanout; ++i) {
-      std::atomic<uint32_t>& slot = supply.nodes[node].child[i];
-      if ((slot.load() & kMarked) == 0) continue;
-      const uint32_t child = ChildOf(slot.fetch_and(~kMarked));
-      const uint64_t page = prefix << kFanoutBits | i;
-      if (height == 1) {
-        function(page, supply.pages[child]);
-      } else {
-        Take(supply, child, height - 1, page, function);
+        Visit(supply, child - 1, height - 1, page, function);
       }
     }
   }

@@ -4,7 +4,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#include "src/replay/descriptor.h"
+#include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"
 
 namespace nvcache::replay {
@@ -37,7 +37,7 @@ long SetMode(int look, const NameRecord& record) {
   if (const long error = sys::Fstat(look, &st); error < 0) return error;
   const mode_t mode = ModeFor(st, record);
   if ((st.st_mode & 07777) == mode) return 0;
-  return sys::Fchmodat(AT_FDCWD, LinkTo(look).c_str(), mode);
+  return sys::Fchmodat(AT_FDCWD, sys::LinkTo(look).c_str(), mode);
 }
 
 long SetTimes(int look, const NameRecord& record, bool is_changed) {
@@ -47,8 +47,8 @@ long SetTimes(int look, const NameRecord& record, bool is_changed) {
   if (S_ISLNK(record.mode)) {
     return sys::Call(SYS_utimensat, look, sys::Address(""), sys::Address(times), AT_EMPTY_PATH);
   }
-  return sys::Call(SYS_utimensat, AT_FDCWD, sys::Address(LinkTo(look).c_str()), sys::Address(times),
-                   0);
+  return sys::Call(SYS_utimensat, AT_FDCWD, sys::Address(sys::LinkTo(look).c_str()),
+                   sys::Address(times), 0);
 }
 
 }  // namespace

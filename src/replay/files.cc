@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "src/pmem/persist.h"
+#include "src/pool/identify.h"
 #include "src/replay/resolve.h"
 #include "src/sys/check.h"
 #include "src/sys/kernel.h"
@@ -221,7 +222,7 @@ void Files::Refuse(File& file, long error) {
 // ---------------------------------------------------------------------------------------------
 // Descriptors.
 
-// Of a good file.
+// Opens a good file, if it is not open.
 bool Files::EnsureOpen(uint32_t number) {
   File& file = files_[number];
   if (file.state != File::kGood) return false;

@@ -31,14 +31,15 @@ struct File {
   bool is_unsynced;  // changed since it was opened
   bool sought;       // for its write-through groups, that the kernel has
   bool by_last;      // found by its last record of all, not by the newest one that the walk has met
+  bool through;      // one of its records is of write-through, and applied
   bool is_born;      // its creation is in the logs' names
   int fd;
-  uint32_t newer, older;  // of the open files, by their last use
+  uint32_t newer, older;  // open files, in the order of their last use
   uint32_t epoch;         // in the window: truncations and erasures until now
   uint64_t records;       // all that change it
   nvlog::Lsn changed;     // the last group that changes it
   nvlog::Lsn settled;     // its write-through groups below that are void
-  // The same of its write-back groups, and when it was published: last, and the time before that.
+  // Its write-back groups below that are void. And when it was published: last, and before that.
   nvlog::Lsn settled_back, published, published_before;
   uint64_t bytes;
 };
@@ -110,12 +111,12 @@ class Files {
   nvlog::GroupWalk ahead_;  // was at the end of the logs, if a file could not be found else
   bool is_ahead_ = false;
   bool dry_run_ = false;
-  long sync_error_ = 0;  // of the first sync that has failed
+  long sync_error_ = 0;  // the first failed sync's
   File* files_ = nullptr;
   File nameless_ = {};
   uint64_t max_files_ = 0;
   uint32_t open_ = 0;
-  uint32_t newest_ = nvlog::kNoFile;  // of the open files, the one used last
+  uint32_t newest_ = nvlog::kNoFile;  // the open file that was used last
   uint32_t oldest_ = nvlog::kNoFile;
   uint64_t size_limit_ = 0;
   Piece filling_ = {};             // bytes that the disk was not told of yet

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstring>
 
+#include "src/pool/identify.h"
 #include "src/pool/pool.h"
 #include "src/sys/check.h"
 #include "src/sys/scratch.h"
@@ -20,7 +21,7 @@ using pool::NameRecord;
 
 namespace {
 
-// Of one record, at most.
+// One record adds no more.
 constexpr uint64_t kWhosOfRecord = 4, kSpotsOfRecord = 2, kTiesOfRecord = 5;
 
 uint64_t Mix(uint64_t a, uint64_t b) {
@@ -186,7 +187,9 @@ FoldedNames::Change FoldedNames::Resolve(const NameRecord& record) {
 void FoldedNames::FoldChange(const NameRecord& record, const Change& change, Place place) {
   const bool gone = (record.flags & pool::kNameGone) != 0;
   Who& who = whos_[change.who];
-  for (const uint32_t spot : {change.spot, change.from}) {
+  // A link leaves the folder of the name that is there as it was.
+  const bool links = record.deed == Deed::kLinks || record.deed == Deed::kLinked;
+  for (const uint32_t spot : {change.spot, links ? kNobody : change.from}) {
     if (spot != kNobody) whos_[spots_[spot].folder].changed = reader_.At(place).lsn;
   }
   switch (record.deed) {

@@ -35,8 +35,8 @@ class FoldedNames {
     pool::Identity identity;
     uint64_t file_system;
     uint64_t fingerprint;
-    uint64_t successor;                    // of what was made in its place; 0: nothing
-    nvlog::Place born;                     // its creation; or kNoPlace
+    uint64_t successor;  // the fingerprint of what was made in its place; 0: nothing
+    nvlog::Place born;   // its creation; or kNoPlace
     nvlog::Place attributes[kAttributes];  // the last record that sets them
     pool::Lsn changed;                     // the last record that changes its bytes, or its names
     uint32_t path;                         // that it had, in texts_; 0: none
@@ -55,7 +55,7 @@ class FoldedNames {
   // A name that a file had in the logs.
   struct Tie {
     uint32_t spot, who;
-    uint32_t next;  // of the same file, plus one
+    uint32_t next;  // the file's next one, plus one
     bool removed;   // the logs have taken it away, at some time
   };
   // A record in the numbers of this fold.
@@ -70,7 +70,7 @@ class FoldedNames {
   void Give(uint32_t spot, uint32_t who);
   void Take(uint32_t spot, uint32_t who, bool gone);
   uint32_t TieOf(uint32_t spot, uint32_t who);
-  // By fingerprint alone, also of what was made in its place.
+  // Finds it by its fingerprint alone, also by that of what was made in its place.
   uint32_t Find(uint64_t fingerprint) const;
   // Something was made in its place. One that was made in vain, before, is forgotten.
   void SetSuccessor(uint32_t who, uint64_t fingerprint);

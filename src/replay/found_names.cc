@@ -5,11 +5,14 @@
 
 #include <utility>
 
-#include "src/replay/descriptor.h"
+#include "src/pool/identify.h"
 #include "src/replay/resolve.h"
+#include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"
 
 namespace nvcache::replay {
+
+using sys::Descriptor;
 
 namespace {
 
@@ -32,7 +35,7 @@ bool FoundNames::Is(const Who& who, const pool::Identity& identity) const {
 
 long FoundNames::LookInFolder(const Who& who, int folder, const char* name) const {
   Descriptor look(sys::Openat(folder, name, kToLook));
-  if (!look.ok()) return look.error();
+  if (!look.IsOpen()) return look.error();
   pool::Identity now;
   const long error = pool::Identify(look.get(), &now);
   if (error < 0) return error;
@@ -44,8 +47,8 @@ long FoundNames::LookInFolder(const Who& who, int folder, const char* name) cons
 long FoundNames::LookByPathOf(const Who& who) const {
   Descriptor look(who.path != 0 ? LookByPath(&texts_[who.path]) : -ENOENT);
   pool::Identity now;
-  if (look.ok() && pool::Identify(look.get(), &now) == 0 && Is(who, now)) return look.Release();
-  return look.ok() ? -ENOENT : look.error();
+  if (look.IsOpen() && pool::Identify(look.get(), &now) == 0 && Is(who, now)) return look.Release();
+  return look.IsOpen() ? -ENOENT : look.error();
 }
 
 long FoundNames::Open(uint32_t number, uint32_t depth) const {
@@ -65,22 +68,22 @@ long FoundNames::Seek(uint32_t number, uint32_t depth) const {
   if (found >= 0 || IsOutOfDescriptors(found)) return found;
   long why = IsMissing(found) ? -ENOENT : found;
   const SafeName safe = SafeNameOf(who);
-  Descriptor near(-1);
+  Descriptor near;
   for (uint32_t tie = who.ties; tie != 0 && depth < kMaxDepth; tie = ties_[tie - 1].next) {
     const Spot& spot = spots_[ties_[tie - 1].spot];
     Descriptor folder(Open(spot.folder, depth + 1));
     for (const char* name : {NameOf(spot), safe.c_str()}) {
-      found = folder.ok() ? LookInFolder(who, folder.get(), name) : folder.error();
+      found = folder.IsOpen() ? LookInFolder(who, folder.get(), name) : folder.error();
       if (found >= 0 || IsOutOfDescriptors(found)) return found;
       if (!IsMissing(found)) why = found;
     }
-    if (!near.ok()) near.Take(folder);
+    if (!near.IsOpen()) near = std::move(folder);
   }
-  found = LookByIdentity(who.identity, who.file_system, near.ok() ? near.get() : -1);
+  found = LookByIdentity(who.identity, who.file_system, near.IsOpen() ? near.get() : -1);
   return found == -ENOENT ? why : found;
 }
 
-bool FoundNames::IsFound(uint32_t who) const { return Descriptor(Open(who)).ok(); }
+bool FoundNames::IsFound(uint32_t who) const { return Descriptor(Open(who)).IsOpen(); }
 bool FoundNames::IsNowhere(uint32_t who) const { return Descriptor(Open(who)).error() == -ENOENT; }
 
 long FoundNames::LookAt(int folder, const char* name, Occupant* occupant) const {
@@ -98,7 +101,7 @@ bool FoundNames::LeadsTo(uint32_t number, uint32_t who) const {
   const Spot& spot = spots_[number];
   const Descriptor folder(Open(spot.folder));
   Occupant occupant;
-  return folder.ok() && LookAt(folder.get(), NameOf(spot), &occupant) == 0 && occupant.exists &&
+  return folder.IsOpen() && LookAt(folder.get(), NameOf(spot), &occupant) == 0 && occupant.exists &&
          occupant.who == who;
 }
 
@@ -131,7 +134,7 @@ uint32_t FoundNames::CountSafeNames(uint32_t number) const {
     if (std::exchange(marks_[folder].seen, counts_) == counts_) continue;
     const Descriptor at(Open(folder));
     Occupant occupant;
-    if (at.ok() && LookAt(at.get(), safe.c_str(), &occupant) == 0 && occupant.exists &&
+    if (at.IsOpen() && LookAt(at.get(), safe.c_str(), &occupant) == 0 && occupant.exists &&
         occupant.who == number) {
       ++count;
     }
@@ -147,7 +150,7 @@ bool FoundNames::WasMoved(uint32_t number) const {
     const Spot& spot = spots_[ties_[tie - 1].spot];
     const Descriptor folder(Open(spot.folder));
     Occupant occupant;
-    if (!folder.ok()) continue;
+    if (!folder.IsOpen()) continue;
     for (const char* name : {NameOf(spot), safe.c_str()}) {
       if (LookAt(folder.get(), name, &occupant) < 0) continue;
       if (occupant.exists && occupant.who == number) return false;
@@ -190,9 +193,9 @@ bool FoundNames::LooksToBeMade(uint32_t number, uint32_t depth) const {
     const Spot& spot = spots_[ties_[tie - 1].spot];
     if (spot.last != number + 1) continue;
     const Descriptor folder(Open(spot.folder));
-    if (!folder.ok() && IsToBeMade(spot.folder, depth + 1)) return true;
+    if (!folder.IsOpen() && IsToBeMade(spot.folder, depth + 1)) return true;
     Occupant occupant;
-    const bool is_free = folder.ok() && LookAt(folder.get(), NameOf(spot), &occupant) == 0 &&
+    const bool is_free = folder.IsOpen() && LookAt(folder.get(), NameOf(spot), &occupant) == 0 &&
                          (!occupant.exists || WasRemoved(ties_[tie - 1].spot, occupant));
     if (is_free) return true;
   }

@@ -25,7 +25,7 @@ class FoundNames : public FoldedNames {
  protected:
   using FoldedNames::FoldedNames;
 
-  // Of a file that has to give its names away, or is made: in each folder that it belongs to.
+  // A file that has to give its names away, or is made, has it in each folder that it belongs to.
   using SafeName = sys::Text<40>;
   static SafeName SafeNameOf(const Who& who);
 
@@ -40,10 +40,10 @@ class FoundNames : public FoldedNames {
   // Findings about a file, or folder, that stay so.
   struct Mark {
     int missing;        // Open()'s answer; 0: none
-    uint32_t depth;     // of that search: it counts for those that are as deep
-    uint64_t seen;      // by the last one that counts folders
-    bool is_made;       // by this run
-    bool is_looked_at;  // by IsToBeMade(), as far as `made_depth`
+    uint32_t depth;     // that search's: it counts for those that are as deep
+    uint64_t seen;      // the number of the last count that has seen the folder
+    bool is_made;       // this run has made it
+    bool is_looked_at;  // IsToBeMade() has looked, as far as `made_depth`
     bool is_to_be_made;
     uint32_t made_depth;
   };
@@ -63,17 +63,18 @@ class FoundNames : public FoldedNames {
   // Nobody's file has the name but one that the logs removed from it; nor a folder, but one that
   // has another name in the logs.
   bool MayGive(uint32_t spot, uint32_t who, const Occupant& occupant) const;
-  // Of a file that was not removed altogether. Folders have one name.
+  // It is the last name, but for safe ones, of a file that was not removed altogether. Folders have
+  // one name.
   bool IsLastName(const Occupant& occupant, uint32_t safe_names) const;
   uint32_t CountSafeNames(uint32_t who) const;
-  // By somebody whom no log knows, and later: it is there, but not where the logs know of.
+  // Somebody whom no log knows has moved it later: it is there, but not where the logs know of.
   bool WasMoved(uint32_t who) const;
   bool IsPlaced(uint32_t who) const;
   bool HasLast(uint32_t who) const;
-  // By a run that is no dry one.
+  // A run that is no dry one will make it.
   bool IsToBeMade(uint32_t who, uint32_t depth = 0) const;
 
-  mutable sys::Table<Mark> marks_;  // as whos_
+  mutable sys::Table<Mark> marks_;  // one for each of whos_
 
  private:
   // Folders in one another that are found by what the logs say of each, and not by their paths.

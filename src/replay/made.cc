@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "src/replay/made.h"
 
-#include "src/replay/descriptor.h"
+#include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"
 
 namespace nvcache::replay {
@@ -16,14 +16,14 @@ struct Value {
 
 void SayMade(int look, uint64_t salt, uint64_t fingerprint) {
   const Value value = {salt, fingerprint};
-  sys::Call(SYS_setxattr, sys::Address(LinkTo(look).c_str()), sys::Address(kMadeAttribute),
+  sys::Call(SYS_setxattr, sys::Address(sys::LinkTo(look).c_str()), sys::Address(kMadeAttribute),
             sys::Address(&value), long{sizeof(value)}, 0);
 }
 
 uint64_t MadeFor(int look, uint64_t salt) {
   Value value = {};
   const long size =
-      sys::Call(SYS_getxattr, sys::Address(LinkTo(look).c_str()), sys::Address(kMadeAttribute),
+      sys::Call(SYS_getxattr, sys::Address(sys::LinkTo(look).c_str()), sys::Address(kMadeAttribute),
                 sys::Address(&value), long{sizeof(value)});
   return size == long{sizeof(value)} && value.salt == salt ? value.fingerprint : 0;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What recovery has made again, said by the file itself. A pool that is recovered from its mirror's
+// A file that recovery has made again says so itself. A pool that is recovered from its mirror's
 // servers (docs/mirror.md) may be lost once more before all of it is on the disk, and with it what
 // it says of such files (RecordHeader::link). The next recovery begins with the same image.
 //

@@ -10,12 +10,13 @@
 #include <iterator>
 
 #include "src/pmem/persist.h"
+#include "src/pool/identify.h"
 #include "src/pool/pool.h"
 #include "src/replay/attributes.h"
-#include "src/replay/descriptor.h"
 #include "src/replay/made.h"
 #include "src/replay/replay.h"
 #include "src/replay/resolve.h"
+#include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"
 #include "src/sys/scratch.h"
 
@@ -24,6 +25,7 @@ namespace nvcache::replay {
 using nvlog::RecordHeader;
 using pool::Deed;
 using pool::NameRecord;
+using sys::Descriptor;
 
 namespace {
 
@@ -89,7 +91,7 @@ void Names::TellUnresolved(const char* folder, const char* name, int error) {
 int Names::WhyNotThere(uint32_t number) const {
   const Who& who = whos_[number];
   const Descriptor folder(Open(number));
-  if (folder.ok()) return 0;
+  if (folder.IsOpen()) return 0;
   if (folder.error() != -ENOENT) return static_cast<int>(-folder.error());
   return IsMountedAt(&texts_[who.path], who.file_system) ? ENOTDIR : ENODEV;
 }
@@ -141,9 +143,9 @@ void Names::ForEachFinal(Function function) {
   for (uint32_t i = 0; i < spots_.count(); ++i) {
     const Spot& spot = spots_[i];
     if (!spot.is_final) continue;
-    if (spot.folder != opened) folder.Reset(Open(spot.folder));
+    if (spot.folder != opened) folder = Descriptor(Open(spot.folder));
     opened = spot.folder;
-    if (folder.ok()) {
+    if (folder.IsOpen()) {
       function(i, spot, folder.get());
     } else if (folder.error() != -ENOENT) {
       Fail(i, folder.error());
@@ -171,14 +173,14 @@ bool Names::IsSameLink(int look, uint32_t number) const {
   return sys::Equal(text, pool::TextsOf(*record).target);
 }
 
-// What is there was made by an earlier recovery, which this pool knows nothing of. `last`: as
+// An earlier recovery, which this pool knows nothing of, has made what is there. `last`: as
 // Spot::last.
 bool Names::TakeMade(uint32_t in, const char* name, uint32_t last) {
   const Descriptor folder(Open(in));
-  if (!folder.ok()) return false;
+  if (!folder.IsOpen()) return false;
   const Descriptor look(sys::Openat(folder.get(), name, kToLook));
   pool::Identity now;
-  if (!look.ok() || pool::Identify(look.get(), &now) < 0) return false;
+  if (!look.IsOpen() || pool::Identify(look.get(), &now) < 0) return false;
   const uint64_t fingerprint = pool::Fingerprint(now);
   if (Find(fingerprint) != kNobody) return false;
   uint32_t number = kNobody;
@@ -252,7 +254,7 @@ long Names::MakeAs(const NameRecord& record, uint32_t number, int folder) {
   }
   if (error < 0) return error;
   const Descriptor made(sys::Openat(folder, safe.c_str(), kToLook));
-  if (!made.ok()) return made.error();
+  if (!made.IsOpen()) return made.error();
   // It may not be written to afterwards.
   if (IsOfMirror() && !S_ISLNK(record.mode)) {
     SayMade(made.get(), reader_.view().salt(), whos_[number].fingerprint);
@@ -261,7 +263,8 @@ long Names::MakeAs(const NameRecord& record, uint32_t number, int folder) {
   return error < 0 ? error : StoreSuccessor(number, made.get());
 }
 
-// Under its safe name. Of an earlier recovery that has not come so far, something may be there.
+// Makes it under its safe name. An earlier recovery that has not come so far may have left
+// something there.
 long Names::Make(uint32_t number, int folder) {
   const SafeName safe = SafeNameOf(whos_[number]);
   sys::Scratch<NameRecord> record;
@@ -282,7 +285,7 @@ bool Names::MakeLost(uint32_t number) {
     if (spot.last != number + 1) continue;
     const Descriptor folder(Open(spot.folder));
     Occupant occupant;
-    if (!folder.ok() || LookAt(folder.get(), NameOf(spot), &occupant) < 0 ||
+    if (!folder.IsOpen() || LookAt(folder.get(), NameOf(spot), &occupant) < 0 ||
         !MayGive(spot_number, number, occupant)) {
       continue;
     }
@@ -338,7 +341,7 @@ long Names::Move(uint32_t number, int folder, const char* name) const {
     const Descriptor at(Open(spot.folder));
     for (const char* now : {safe.c_str(), NameOf(spot)}) {
       Occupant occupant;
-      if (!at.ok() || LookAt(at.get(), now, &occupant) < 0) continue;
+      if (!at.IsOpen() || LookAt(at.get(), now, &occupant) < 0) continue;
       if (!occupant.exists || occupant.who != number) continue;
       return sys::Call(SYS_renameat2, at.get(), sys::Address(now), folder, sys::Address(name),
                        kNoReplace);
@@ -347,9 +350,8 @@ long Names::Move(uint32_t number, int folder, const char* name) const {
   return -ENOENT;
 }
 
-// Of a file that an earlier run has made, the file system may have kept the file alone, as it was
-// before it had its owner and its mode. It has no name of its own yet, so nobody else has given it
-// others.
+// The file system may have kept a file that an earlier run has made as it was before it had its
+// owner and its mode. It has no name of its own yet, so nobody else has given it others.
 long Names::SetAsBornAgain(uint32_t number, int look) const {
   sys::Scratch<NameRecord> record;
   return CopyAt(whos_[number].born, record.get()) ? SetAsBorn(look, *record) : -EBADMSG;
@@ -366,14 +368,14 @@ bool Names::PlaceAt(uint32_t number, const Spot& spot, int folder) {
   if (error < 0 || (occupant.exists && occupant.who == who)) return false;
   if (whos_[who].is_folder && IsPlaced(who)) return false;
   const Descriptor found(Open(who));
-  if (!found.ok() || WasMoved(who) || !MayGive(number, who, occupant)) return false;
+  if (!found.IsOpen() || WasMoved(who) || !MayGive(number, who, occupant)) return false;
   const bool is_new = whos_[who].successor != 0;
   if (is_new && !IsPlaced(who)) error = SetAsBornAgain(who, found.get());
   if (error == 0) error = Clear(folder, name, occupant);
   if (error == 0) {
     error = whos_[who].is_folder ? Move(who, folder, name)
-                                 : sys::Linkat(AT_FDCWD, LinkTo(found.get()).c_str(), folder, name,
-                                               AT_SYMLINK_FOLLOW);
+                                 : sys::Linkat(AT_FDCWD, sys::LinkTo(found.get()).c_str(), folder,
+                                               name, AT_SYMLINK_FOLLOW);
   }
   if (error < 0) Fail(number, error);
   if (error == 0 && !is_new) Tell(PlaceActOf(who), spot);
@@ -420,15 +422,15 @@ void Names::RemoveNames() {
   } while (again);
 }
 
-// Of a folder that had to give its name to another one, too, if it is empty by now. A file made in
-// vain has such a name as well. True: one is gone.
+// A folder's goes, too, that had to give its name to another one, if it is empty by now. A file
+// made in vain has such a name as well. True: one is gone.
 bool Names::RemoveSafeNamesOf(uint32_t number) {
   const SafeName safe = SafeNameOf(whos_[number]);
   bool gone = false;
   for (uint32_t tie = whos_[number].ties; tie != 0; tie = ties_[tie - 1].next) {
     const Descriptor folder(Open(spots_[ties_[tie - 1].spot].folder));
     Occupant occupant;
-    if (!folder.ok() || LookAt(folder.get(), safe.c_str(), &occupant) < 0 || !occupant.exists) {
+    if (!folder.IsOpen() || LookAt(folder.get(), safe.c_str(), &occupant) < 0 || !occupant.exists) {
       continue;
     }
     if (occupant.who != number) {
@@ -458,7 +460,7 @@ void Names::RemoveSafeNames() {
 
 // ------------------------------------------------------------------------------------- Attributes
 
-// As one of its names.
+// It was told as one of its names.
 bool Names::IsTold(uint32_t number) const {
   for (uint32_t tie = whos_[number].ties; tie != 0; tie = ties_[tie - 1].next) {
     if (spots_[ties_[tie - 1].spot].is_told) return true;
@@ -493,7 +495,7 @@ void Names::SetAttributes(uint32_t number) {
     const nvlog::Place place = who.attributes[std::countr_zero(which)];
     if (place == nvlog::kNoPlace || !CopyAt(place, record.get())) continue;
     const Descriptor look(Open(number));
-    if (!look.ok()) return TellUnreachableAttributes(number);
+    if (!look.IsOpen()) return TellUnreachableAttributes(number);
     const bool is_changed = reader_.At(place).lsn < who.changed;
     const long error = SetAttribute(which, *record, is_changed, look.get());
     if (error < 0) return TellUnresolvedAttributes(number, static_cast<int>(-error));
@@ -509,19 +511,19 @@ void Names::SetAttributesOf(bool folders) {
 
 // ---------------------------------------------------------------------------------------- Together
 
-// As it would be, name by name.
+// Tells how it would be, name by name.
 void Names::TellOfDryRun(uint32_t number) {
   const Spot& spot = spots_[number];
   const uint32_t who = spot.last - 1;
   const Descriptor folder(Open(spot.folder));
   Occupant occupant = {};
-  const long error = folder.ok() ? LookAt(folder.get(), NameOf(spot), &occupant) : 0;
+  const long error = folder.IsOpen() ? LookAt(folder.get(), NameOf(spot), &occupant) : 0;
   if (error < 0) {
     Fail(number, error);
     return TellUnresolvedSpot(number);
   }
   if (spot.last == 0) {
-    if (!folder.ok()) return TellUnresolvedSpot(number);
+    if (!folder.IsOpen()) return TellUnresolvedSpot(number);
     if (!occupant.exists || !WasRemoved(number, occupant)) return;
     const bool moves = occupant.is_folder && HasLast(occupant.who);
     const bool goes = occupant.is_folder || !IsLastName(occupant, 0) || HasLast(occupant.who);
@@ -530,7 +532,7 @@ void Names::TellOfDryRun(uint32_t number) {
   }
   if (occupant.exists && occupant.who == who) return;
   const bool is_free = !occupant.exists || WasRemoved(number, occupant);
-  const bool has_folder = folder.ok() || IsToBeMade(spot.folder);
+  const bool has_folder = folder.IsOpen() || IsToBeMade(spot.folder);
   if (is_free && has_folder && IsToBeMade(who)) {
     Tell(NameAct::kCreate, spot);
   } else if (is_free && has_folder && IsFound(who) && !WasMoved(who)) {
@@ -610,9 +612,9 @@ bool Names::Finish() {
 // One with that file system's folder. -ENOENT: it cannot be had.
 long Names::SyncFileSystemOf(uint32_t number) const {
   const Descriptor look(Open(number));
-  if (!look.ok()) return -ENOENT;
+  if (!look.IsOpen()) return -ENOENT;
   const Descriptor folder(sys::Openat(look.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  return folder.ok() ? sys::Syncfs(folder.get()) : -ENOENT;
+  return folder.IsOpen() ? sys::Syncfs(folder.get()) : -ENOENT;
 }
 
 // Each file system by one of the folders; or all that there are, if one has none that can be had.

@@ -15,8 +15,8 @@
 // Killed while groups become void, the next run applies the rest again. For each byte of a file
 // that it changes on the way, the rest has the newest change as well, because the older ones went
 // first: had a newer group become void alone, applying an older one again would undo it. That is
-// so, too, when only kept groups become void. Of the others, all from the old checkpoint on are
-// left, and a kept group that they do not have is below it: older than all of them.
+// so, too, when only kept groups become void. All others from the old checkpoint on are left, and a
+// kept group that they do not have is below it: older than all of them.
 //
 // Groups of write-through count from their checkpoint on, but for those that a later record says to
 // be settled: a first walk finds these. Where the kernel still has what processes wrote, such
@@ -44,6 +44,7 @@
 #include <utility>
 
 #include "src/pmem/persist.h"
+#include "src/pool/identify.h"
 #include "src/replay/files.h"
 #include "src/replay/names.h"
 #include "src/replay/window.h"
@@ -107,7 +108,8 @@ class Run {
     return reinterpret_cast<RecordHeader*>(view_.unit(place));
   }
   void FindFile(uint32_t file);
-  void TakeRecord(const RecordHeader& header, Place place, bool through);
+  void TakeRecord(const RecordHeader& header, Place place, uint32_t log);
+  bool IsUnseen(const RecordHeader& header, uint32_t log) const;
   void TakeThrough(uint32_t file);
   void LeaveThrough(uint32_t file);
   void TellUnresolved(uint32_t file);
@@ -131,6 +133,7 @@ class Run {
   Names names_;
   Files files_;
   Window window_;
+  bool same_kernel_ = false;
   bool kernel_has_ = false;  // all of write-through, and published, as far as the file is there
   bool kept_ = false;        // a group was met in a kept segment
   uint64_t applied_ = 0;     // units
@@ -167,16 +170,16 @@ bool Run::Do() {
 }
 
 bool Run::Open() {
+  same_kernel_ = seat_ != pool::kNoSeat || pool_.IsSameBoot();
   const bool open = seat_ == pool::kNoSeat ? reader_.Open(view_, pool_.fd())
                                            : reader_.OpenSeat(view_, pool_.seats(), seat_);
-  return open && walk_.Open() && files_.Open(options_.dry_run) && window_.Open();
+  return open && walk_.Open() && files_.Open(options_.dry_run) && window_.Open(same_kernel_);
 }
 
 // In `files_`, by the numbers that the walk to come will give. Where others use the pool, the
 // kernel is the one that has run all the time.
 bool Run::FindSettled() {
-  const bool same_kernel = seat_ != pool::kNoSeat || pool_.IsSameBoot();
-  kernel_has_ = same_kernel && pool_.seats().ThroughFailed() == 0;
+  kernel_has_ = same_kernel_ && pool_.seats().ThroughFailed() == 0;
   const bool has_settled = reader_.has_through() && !kernel_has_;
   if (!has_settled && !pool_.MayHavePublished()) return true;
   nvlog::GroupWalk walk(reader_);
@@ -305,9 +308,9 @@ void Run::ApplyGroup(const Group& group) {
     if (nvlog::IsChange(header.kind)) items += Window::ItemsOf(header);
   });
   if (window_.IsEnough(items)) ApplyWindow();
-  const bool through = pool::IsThroughLog(group.log);
-  walk_.ForEachRecord(
-      group, [&](const RecordHeader& header, Place place) { TakeRecord(header, place, through); });
+  walk_.ForEachRecord(group, [&](const RecordHeader& header, Place place) {
+    TakeRecord(header, place, group.log);
+  });
 }
 
 void Run::ApplyWindow() {
@@ -376,7 +379,14 @@ void Run::LeaveThrough(uint32_t number) {
   file.error = pool_.seats().ThroughFailed();
 }
 
-void Run::TakeRecord(const RecordHeader& header, Place place, bool through) {
+// Since it was written, the kernel has run on, and others may look at the file; and the process had
+// not brought it to the kernel, as far as that is known.
+bool Run::IsUnseen(const RecordHeader& header, uint32_t log) const {
+  return same_kernel_ && header.lsn > pool::Peek(*view_.written_back(log / pool::kLogsOfSeat));
+}
+
+void Run::TakeRecord(const RecordHeader& header, Place place, uint32_t log) {
+  const bool through = pool::IsThroughLog(log);
   if (header.kind == Kind::kName && kernel_has_ && !names_.Note(header, place)) {
     summary_.error = ENOMEM;
     ++summary_.unresolved_names;
@@ -396,6 +406,7 @@ void Run::TakeRecord(const RecordHeader& header, Place place, bool through) {
   }
   if (file.state == File::kUnknown) FindFile(number);
   ++file.records;
+  file.through |= in_kernel;
   if (header.kind == Kind::kData) file.bytes += header.length;
   if (file.state == File::kUnresolved || file.unopened) {
     if (observer_.orphan != nullptr) {
@@ -403,7 +414,10 @@ void Run::TakeRecord(const RecordHeader& header, Place place, bool through) {
     }
     return;
   }
-  if (file.state == File::kGood && !options_.dry_run) window_.Add(number, header, place);
+  if (file.state == File::kGood && !options_.dry_run) {
+    const bool unseen = !in_kernel && IsUnseen(header, log);
+    window_.Add(number, header, place, unseen ? log / pool::kLogsOfSeat : pool::kNoSeat);
+  }
 }
 
 // All zero, if it is damaged.
@@ -434,6 +448,7 @@ void Run::CountFile(uint32_t number) {
       break;
     case File::kGood:
       ++summary_.files;
+      if (file.through) ++summary_.through_files;
       summary_.records += file.records;
       summary_.bytes += file.bytes;
       break;
@@ -531,6 +546,7 @@ void Summary::Add(const Summary& other) {
   files += other.files;
   records += other.records;
   bytes += other.bytes;
+  through_files += other.through_files;
   unresolved_files += other.unresolved_files;
   unresolved_records += other.unresolved_records;
   unresolved_bytes += other.unresolved_bytes;

@@ -19,7 +19,8 @@ struct Summary {
   bool was_dirty = false;
   uint64_t files = 0;               // that records were applied to
   uint64_t records = 0;             // applied
-  uint64_t bytes = 0;               // of data, applied
+  uint64_t bytes = 0;               // data that was applied
+  uint64_t through_files = 0;       // those with groups of write-through
   uint64_t unresolved_files = 0;    // not found, or not the file that the records were written to
   uint64_t unresolved_records = 0;  // they stay
   uint64_t unresolved_bytes = 0;
@@ -30,7 +31,7 @@ struct Summary {
   uint64_t failed_bytes = 0;
   uint64_t names = 0;             // that were made, moved or removed, because a file system had not
   uint64_t unresolved_names = 0;  // that could not be; the records of all names stay
-  uint64_t refused_names = 0;     // of these: the disk refused
+  uint64_t refused_names = 0;     // those of these that the disk refused
   int error = 0;                  // errno of one of these, or 0
 
   void Add(const Summary& other);
@@ -69,8 +70,8 @@ struct Options {
 // again (I6); harmless on a clean pool. True when the pool is clean now.
 bool Replay(pool::Pool& pool, const Options& options, const Observer& observer, Summary* summary);
 
-// The same of the logs of each process that has died, and that nobody else replays, while others
-// use `pool` (opened kShared). A seat whose groups were all applied is free; adds to the summary.
+// Replays the logs of each process that has died, and that nobody else replays, while others use
+// `pool` (opened kShared). A seat whose groups were all applied is free; adds to the summary.
 // False: some seat keeps what could not be applied, for `nvcache recover`. One thread at a time.
 bool ReplayOrphans(pool::Pool& pool, Summary* summary);
 

@@ -5,12 +5,13 @@
 
 #include <cstring>
 
+#include "src/pool/identify.h"
 #include "src/pool/pool.h"
 #include "src/replay/found_names.h"
 #include "src/replay/rights.h"
+#include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"
 #include "src/sys/scratch.h"
-#include "src/sys/text.h"
 
 namespace nvcache::replay {
 
@@ -97,8 +98,7 @@ bool IsWanted(int found, const struct stat& st, const Wanted& wanted) {
 long OpenFound(int found, const struct stat& st) {
   constexpr int kFlags = O_RDWR | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
   constexpr mode_t kOwner = S_IRUSR | S_IWUSR;
-  sys::Text<32> link;
-  link.Append(NVCACHE_DESCRIPTORS "/").AppendNumber(static_cast<uint64_t>(found));
+  const sys::FdLink link = sys::LinkTo(found);
   long fd = sys::Openat(AT_FDCWD, link.c_str(), kFlags);
   const bool owned = st.st_uid == ActingUser() && (st.st_mode & kOwner) != kOwner;
   if (fd != -EACCES || !owned) return fd;
@@ -187,8 +187,8 @@ long CheckIdentity(long found, const pool::Identity& identity) {
 
 }  // namespace
 
-// By no magic link (/proc/self/cwd, /proc/self/fd/3): these lead to what this process has, past the
-// folders that keep the pool's owner away.
+// It follows no magic link (/proc/self/cwd, /proc/self/fd/3): these lead to what this process has,
+// past the folders that keep the pool's owner away.
 long LookByPath(const char* path) {
   open_how how = {};
   how.flags = kToLook;
@@ -226,9 +226,7 @@ long LookByIdentity(const pool::Identity& identity, uint64_t file_system, int ne
   const auto use = [&](long found) { return CheckIdentity(found, identity); };
   if (near < 0) return FindByHandle(handle, file_system, use);
   if (handle.size == 0) return -ENOENT;
-  sys::Text<32> link;
-  link.Append(NVCACHE_DESCRIPTORS "/").AppendNumber(static_cast<uint64_t>(near));
-  const long found = LookByHandle(link.c_str(), handle);
+  const long found = LookByHandle(sys::LinkTo(near).c_str(), handle);
   const long used = found >= 0 ? use(found) : found;
   return used >= 0 || used == -EACCES || OutOfDescriptors(used) ? used : -ENOENT;
 }

@@ -19,8 +19,8 @@ namespace nvcache::replay {
 // it, or owns it. A descriptor, or a negated errno: ENOENT if it is not to be found, ESTALE if
 // something else has its name.
 long OpenRecorded(const pool::FileRecord& record);
-// The same of what `look` is open to, with O_PATH: that file, or the one that recovery made for a
-// name of its, whose fingerprint is `successor` (0: none). Closes it.
+// Opens what `look` is open to, with O_PATH: that file, or the one that recovery made for a name of
+// its, whose fingerprint is `successor` (0: none). Closes it.
 long OpenLookedAt(long look, const pool::FileRecord& record, uint64_t successor);
 
 // A descriptor with O_PATH to what is at the path, but by no magic link.
@@ -31,8 +31,8 @@ long LookByPath(const char* path);
 // missing.
 long LookByIdentity(const pool::Identity& identity, uint64_t file_system, int near);
 bool IsOnFileSystem(const char* path, uint64_t file_system);
-// The same of the last folder on the way to the path that is there: so a file that is not there is
-// gone, and not only out of reach. Also if that cannot be told.
+// The last folder that is there on the way to the path is on that file system: so a file that is
+// not there is gone, and not only out of reach. Also if that cannot be told.
 bool IsMountedAt(const char* path, uint64_t file_system);
 
 // The disk's words, not the name's: the file may well be there, so its records are not

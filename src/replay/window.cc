@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "src/nvlog/byte_set.h"
 #include "src/sys/check.h"
 #include "src/sys/memory.h"
 
@@ -15,19 +16,22 @@ Window::~Window() {
   if (memory_ != nullptr) sys::UnmapUnlocked(memory_, sizeof(Memory));
 }
 
-bool Window::Open() {
+bool Window::Open(bool watched) {
+  watched_ = watched;
   memory_ = static_cast<Memory*>(sys::Reserve(sizeof(Memory)));
   return memory_ != nullptr;
 }
 
-void Window::Add(uint32_t file, const nvlog::RecordHeader& header, nvlog::Place place) {
+void Window::Add(uint32_t file, const nvlog::RecordHeader& header, nvlog::Place place,
+                 uint32_t seat) {
   uint32_t& epoch = files_[file].epoch;
   if (header.kind != Kind::kData) {
     Add({.offset = header.offset,
          .erase_length = header.length,
+         .lsn = header.lsn,
          .file = file,
          .epoch = ++epoch,
-         .sequence = count_,
+         .seat = seat,
          .length = 0,
          .kind = header.kind});
     ++epoch;
@@ -39,9 +43,10 @@ void Window::Add(uint32_t file, const nvlog::RecordHeader& header, nvlog::Place 
     const nvlog::Reader::Piece piece = reader_.PieceAt(header, place, page);
     Add({.offset = piece.offset,
          .bytes = piece.bytes,
+         .lsn = header.lsn,
          .file = file,
          .epoch = epoch,
-         .sequence = count_,
+         .seat = seat,
          .length = static_cast<uint16_t>(piece.length),
          .kind = Kind::kData});
   }
@@ -53,19 +58,25 @@ void Window::Add(const Item& item) {
   *place = item;
   in_order_ = in_order_ && (count_ == 0 || place[-1] < item);
   bytes_held_ += item.length;
+  may_end_ = !watched_ || item.unseen();
   ++count_;
 }
 
 void Window::Apply(void (*progress)(void* context, uint64_t units), void* context) {
-  const Item* end = memory_->items + count_;
+  const Item* const end = memory_->items + count_;
   if (!in_order_) std::sort(memory_->items, memory_->items + count_);
-  for (const Item* item = memory_->items; item < end; ++item) {
+  for (const Item* item = memory_->items; item < end;) {
+    const Item* next = item + 1;
     if (item->kind != Kind::kData) {
       Change(*item);
-    } else if (item + 1 == end || !item[1].Hides(*item)) {
-      Append(*item);
+    } else if (item->unseen() || next == end || next->unseen() || !next->IsOfPage(*item)) {
+      Append(*item, item->length <= kSmall);
+    } else {
+      next = AppendPage(item, end);
     }
-    progress(context, item->length == 0 ? 1 : nvlog::UnitsOf(item->length));
+    for (; item < next; ++item) {
+      progress(context, item->length == 0 ? 1 : nvlog::UnitsOf(item->length));
+    }
   }
   Flush();
   count_ = 0;
@@ -74,19 +85,41 @@ void Window::Apply(void (*progress)(void* context, uint64_t units), void* contex
 }
 
 bool Window::Item::operator<(const Item& other) const {
+  if (unseen() != other.unseen()) return !unseen();
+  if (unseen() && lsn != other.lsn) return lsn < other.lsn;
   if (file != other.file) return file < other.file;
   if (epoch != other.epoch) return static_cast<int32_t>(epoch - other.epoch) < 0;
   if (page() != other.page()) return page() < other.page();
-  return sequence < other.sequence;
+  return lsn != other.lsn ? lsn < other.lsn : offset < other.offset;
 }
 
-bool Window::Item::Hides(const Item& earlier) const {
-  return file == earlier.file && epoch == earlier.epoch && page() == earlier.page() &&
-         offset <= earlier.offset && offset + length >= earlier.offset + earlier.length;
+// Several records of one page, from `first` on: the newest bytes of each. Returns what follows.
+const Window::Item* Window::AppendPage(const Item* first, const Item* end) {
+  const Item* next = first + 1;
+  while (next < end && !next->unseen() && next->kind == Kind::kData && next->IsOfPage(*first)) {
+    ++next;
+  }
+  const uint64_t begin = first->page() * pool::kPageSize;
+  nvlog::ByteSet laid;
+  for (const Item* item = next; item-- > first && !laid.full();) {
+    const uint64_t at = item->offset - begin;
+    laid.Add(at, at + item->length, [&](size_t from, size_t to) {
+      std::memcpy(memory_->page + from, item->bytes + (from - at), to - from);
+    });
+  }
+  laid.ForEachRun([&](size_t from, size_t to) {
+    Item run = *first;
+    run.offset = begin + from;
+    run.bytes = memory_->page + from;
+    run.length = static_cast<uint16_t>(to - from);
+    Append(run, true);
+  });
+  return next;
 }
 
-void Window::Append(const Item& item) {
-  const bool follows = item.file == file_ && item.offset == offset_ + bytes_;
+// `copy`: its bytes do not stay, or are cheaper to copy than to name.
+void Window::Append(const Item& item, bool copy) {
+  const bool follows = item.file == file_ && item.seat == seat_ && item.offset == offset_ + bytes_;
   const bool fits = bytes_ + item.length <= kMaxWrite && pieces_ + 1 <= kMaxPieces &&
                     copied_ + item.length <= kCopied;
   if (!follows || !fits) Flush();
@@ -94,12 +127,14 @@ void Window::Append(const Item& item) {
     file_ = item.file;
     offset_ = item.offset;
   }
-  if (item.length <= kSmall) {
+  if (copy) {
     Copy(item);
   } else {
     memory_->pieces[pieces_++] = {const_cast<uint8_t*>(item.bytes), item.length};
   }
   bytes_ += item.length;
+  seat_ = item.seat;
+  lsn_ = item.lsn;
 }
 
 void Window::Copy(const Item& item) {
@@ -117,6 +152,7 @@ void Window::Copy(const Item& item) {
 
 void Window::Change(const Item& item) {
   Flush();
+  NoteWrittenBack(item.seat, item.lsn);
   if (item.kind == Kind::kTruncate) {
     files_.Truncate(item.file, item.offset);
   } else {
@@ -125,10 +161,19 @@ void Window::Change(const Item& item) {
 }
 
 void Window::Flush() {
-  if (pieces_ > 0) files_.Write(file_, memory_->pieces, pieces_, bytes_, offset_);
+  if (pieces_ > 0) {
+    NoteWrittenBack(seat_, lsn_);
+    files_.Write(file_, memory_->pieces, pieces_, bytes_, offset_);
+  }
   pieces_ = 0;
   bytes_ = 0;
   copied_ = 0;
+}
+
+// If this process is killed as well, the next one must not show again what was there before: so it
+// is told before the kernel has the bytes.
+void Window::NoteWrittenBack(uint32_t seat, nvlog::Lsn lsn) const {
+  if (seat != pool::kNoSeat) pool::Note(*reader_.view().written_back(seat), lsn);
 }
 
 }  // namespace nvcache::replay

@@ -56,8 +56,8 @@ const char* MatchOne(const char* p, const char* end, char c) {
 }
 
 bool Matches(const char* p, const char* end, const char* text) {
-  const char* star = nullptr;  // what follows the last '*', and the text that it has not taken
-  const char* rest = nullptr;
+  const char* star = nullptr;  // the pattern behind the last '*'
+  const char* rest = nullptr;  // the text that it has not taken
   for (;;) {
     if (p != end && *p == '*') {
       star = ++p;

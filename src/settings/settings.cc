@@ -17,7 +17,7 @@ constexpr uint64_t kMaxDelay = 60000;
 constexpr char kDramRange[] = "is no size for the cache: choose one from 64k to 4T";
 
 bool Fail(Wrong* wrong, const char* name, const char* value, const char* what) {
-  constexpr size_t kShown = 120;  // of a long value the beginning says enough
+  constexpr size_t kShown = 120;  // the beginning of a long value says enough
   *wrong = {};
   wrong->Append(kPrefix).Append(name, 40).Append("=").Append(value, kShown);
   if (sys::Length(value) > kShown) wrong->Append("...");
@@ -36,6 +36,13 @@ bool TakeFlag(bool* flag, const char* name, const char* value, Wrong* wrong) {
     }
   }
   return Fail(wrong, name, value, "is neither yes nor no: give 1 or 0");
+}
+
+bool TakeNotice(Settings* settings, const char* name, const char* value, Wrong* wrong) {
+  settings->notice_all = sys::Equal(value, "all");
+  if (settings->notice_all) return settings->notice = true;
+  if (TakeFlag(&settings->notice, name, value, wrong)) return true;
+  return Fail(wrong, name, value, "is none of 1, 0 and all: give one of them");
 }
 
 bool TakeSize(uint64_t* bytes, uint64_t least, uint64_t most, const char* range, const char* name,
@@ -95,6 +102,28 @@ bool TakeWriteBack(WriteBack* write_back, const char* name, const char* value, W
     return Fail(wrong, name, value, "is no rule: give auto, always or never");
   }
   return true;
+}
+
+bool TakeRaw(Raw* raw, const char* name, const char* value, Wrong* wrong) {
+  if (sys::Equal(value, "off")) {
+    *raw = Raw::kOff;
+  } else if (sys::Equal(value, "refuse")) {
+    *raw = Raw::kRefuse;
+  } else if (sys::Equal(value, "trust")) {
+    *raw = Raw::kTrust;
+  } else {
+    return Fail(wrong, name, value, "is no rule: give off, refuse or trust");
+  }
+  return true;
+}
+
+bool TakeHuge(uint64_t* bytes, const char* name, const char* value, Wrong* wrong) {
+  if (sys::Equal(value, "auto") || sys::Equal(value, "never")) {
+    *bytes = value[0] == 'a' ? kAllHuge : 0;
+    return true;
+  }
+  if (ParseSize(value, bytes)) return true;
+  return Fail(wrong, name, value, "is no bound: give a size such as 512M, or auto or never");
 }
 
 bool TakeAutoOrNever(bool* wanted, const char* name, const char* value, Wrong* wrong) {
@@ -163,14 +192,16 @@ bool Apply(Settings* settings, const char* name, const char* value, sys::Text<48
   if (is("INCLUDE")) return TakeGlobs(&settings->include, name, value, wrong);
   if (is("EXCLUDE")) return TakeGlobs(&settings->exclude, name, value, wrong);
   if (is("WRITE_BACK")) return TakeWriteBack(&settings->write_back, name, value, wrong);
+  if (is("RAW")) return TakeRaw(&settings->raw, name, value, wrong);
   if (is("REQUIRED")) return TakeFlag(&settings->required, name, value, wrong);
   if (is("DRAIN_AT_EXIT")) return TakeFlag(&settings->drain_at_exit, name, value, wrong);
-  if (is("NOTICE")) return TakeFlag(&settings->notice, name, value, wrong);
+  if (is("NOTICE")) return TakeNotice(settings, name, value, wrong);
   if (is("STDIO")) return TakeFlag(&settings->stdio, name, value, wrong);
   if (is("NAMES")) return TakeAutoOrNever(&settings->names, name, value, wrong);
   if (is("CHECKPOINTER")) {
     return TakeAutoOrNever(&settings->checkpointer, name, value, wrong);
   }
+  if (is("HUGE")) return TakeHuge(&settings->huge, name, value, wrong);
   if (is("BATCH_MIN")) {
     return TakeNumber(&settings->batch_min, 1, kMaxBatch,
                       "is not a number of pages, 1 to 1048576: give one", name, value, wrong);

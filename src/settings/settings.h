@@ -15,10 +15,15 @@ inline constexpr uint64_t kMinDram = 64u << 10;
 inline constexpr uint64_t kMaxDram = uint64_t{1} << 42;
 inline constexpr uint64_t kMaxFrameDelay = 100000;
 inline constexpr uint64_t kMaxBatch = 1u << 20;
+inline constexpr uint64_t kAllHuge = ~uint64_t{0};
 
-// Which files are kept in the cache and written back from the log: those that have proved hot, or
+// Files that are kept in the cache and written back from the log: those that have proved hot, or
 // each from its first open for writing, or none.
 enum class WriteBack : uint8_t { kAuto, kAlways, kNever };
+
+// The fate of a process that makes system calls past libc: it runs without the cache; or not at
+// all, where the cache is required; or nobody looks whether it is one.
+enum class Raw : uint8_t { kOff, kRefuse, kTrust };
 
 struct Settings {
   sys::Text<512> pool;          // NVCACHE_POOL; empty: the cache is off
@@ -31,12 +36,15 @@ struct Settings {
   sys::Text<1024> include;      // NVCACHE_INCLUDE, globs with ':' between; empty: all
   sys::Text<1024> exclude;      // NVCACHE_EXCLUDE
   WriteBack write_back = WriteBack::kAuto;  // NVCACHE_WRITE_BACK
+  Raw raw = Raw::kOff;                      // NVCACHE_RAW
   bool required = false;                    // NVCACHE_REQUIRED
   bool drain_at_exit = true;                // NVCACHE_DRAIN_AT_EXIT
   bool notice = true;          // NVCACHE_NOTICE: say that the pool is emulated, or in use
+  bool notice_all = false;     // the same: and what hinders each process
   bool stdio = true;           // NVCACHE_STDIO
   bool names = true;           // folders that are synced have their names in the log: NVCACHE_NAMES
   bool checkpointer = true;    // `nvcache run` leaves one behind: NVCACHE_CHECKPOINTER
+  uint64_t huge = kAllHuge;    // bytes of an emulated pool that may be huge: NVCACHE_HUGE
   uint64_t batch_min = 1000;   // NVCACHE_BATCH_MIN, pages, about, that start a batch
   uint64_t batch_max = 10000;  // NVCACHE_BATCH_MAX, pages of a batch
   uint64_t batch_delay_ms = 50;  // NVCACHE_BATCH_DELAY, ms after which fewer start one, too

@@ -74,9 +74,8 @@ class Arena {
   uint32_t free_count_ = 0;  // elements of free_
 };
 
-// The same in two parts, of which the first is there anyway, and the second is reserved when it is
-// needed: an arena with few of them has no mapping for them, which each fork would copy. One call
-// at a time.
+// An arena in two parts. The first is there anyway, and the second is reserved when it is needed:
+// an arena of few objects has no mapping for them, which each fork would copy. One call at a time.
 template <typename T>
 class GrowingArena {
  public:
@@ -89,7 +88,7 @@ class GrowingArena {
     capacity_ = capacity;
   }
 
-  // As Arena's; kNone, too, if there is no address space for the second part.
+  // Returns kNone, too, if there is no address space for the second part.
   uint32_t Allocate() {
     if (free_count_ > 0) return free_[--free_count_];
     if (used_ >= few_ && rest_ == nullptr && (used_ == capacity_ || !Grow())) return kNone;

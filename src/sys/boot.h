@@ -6,7 +6,7 @@
 
 namespace nvcache::sys {
 
-// Which run of the kernel this is: another number after each start of the machine. All zero: it
+// The number of this run of the kernel: another one after each start of the machine. All zero: it
 // cannot be told.
 void ReadBootId(uint8_t (&id)[16]);
 

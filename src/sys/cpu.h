@@ -14,7 +14,7 @@ enum CpuFeature : uint32_t {
   kCrc32 = 1,       // SSE4.2
   kAvx = 2,         // the system saves its registers, too; likewise below
   kAvx512Crc = 4,   // AVX-512 F, DQ, BW and VL, VPCLMULQDQ, BMI2, SSE4.2
-  kClflushopt = 8,  // of processors that have AVX; likewise kClwb
+  kClflushopt = 8,  // only on processors that have AVX; likewise kClwb
   kClwb = 16,
 };
 

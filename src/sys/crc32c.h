@@ -15,7 +15,7 @@ inline constexpr uint32_t kCrc32cPolynomial = 0x82f63b78;  // reflected
 // Crc32c(b, m, Crc32c(a, n)) is that of a followed by b.
 uint32_t Crc32c(const void* data, size_t n, uint32_t seed = 0);
 
-// The same by table, for machines without the instruction; also the reference in tests.
+// Computes it by a table, for machines without the instruction; also the reference in tests.
 uint32_t Crc32cPortable(const void* data, size_t n, uint32_t seed = 0);
 
 }  // namespace nvcache::sys

@@ -21,11 +21,11 @@
 
 namespace nvcache::sys {
 
-// Of one thread, and of the handlers that interrupt it.
+// Each thread has one, for itself and for the handlers that interrupt it.
 struct Deferral {
   uint32_t depth;  // calls of the engine that the thread is in, one within the other
   uint32_t waits;  // a signal does: 0 or 1
-  uint64_t mask;   // of the thread, outside of our handlers
+  uint64_t mask;   // the thread's, outside of our handlers
   // Whether the thread may be cancelled at any instruction. Null: it cannot be.
   void (*let_cancel)(bool);
   // One that cannot be kept out, and was sent to `process`; si_signo 0: none.

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "src/sys/lock_rank.h"
 
-#ifdef NVCACHE_CHECK_LOCKS
-
 #include "src/sys/check.h"
 #include "src/sys/text.h"
 
@@ -10,14 +8,20 @@ namespace nvcache::sys {
 
 namespace {
 
-constexpr const char* kNames[] = {"table",     "offset", "grow",  "file",     "space",
-                                  "publish",   "erase",  "batch", "sync",     "backing",
-                                  "file list", "page",   "lane",  "segments", "descriptions",
-                                  "erasures",  "frames", "arena", "reaping"};
-constexpr uint32_t kRanks = sizeof(kNames) / sizeof(kNames[0]);
-static_assert(kRanks == static_cast<uint32_t>(Rank::kReaping) + 1);
+constexpr const char* kNames[] = {"table",  "offset",     "grow",     "file",         "space",
+                                  "batch",  "write-back", "erase",    "sync",         "backing",
+                                  "page",   "lane",       "segments", "descriptions", "erasures",
+                                  "frames", "arena",      "reaping",  "saying"};
+constexpr uint32_t kRanks = static_cast<uint32_t>(Rank::kCount);
+static_assert(sizeof(kNames) / sizeof(kNames[0]) == kRanks);
 
-// Of one thread. No handler of a signal changes it in between: none runs while a lock is held.
+}  // namespace
+
+#ifdef NVCACHE_CHECK_LOCKS
+
+namespace {
+
+// Each thread has one. No handler of a signal changes it meanwhile: none runs while a lock is held.
 struct Thread {
   uint32_t held[kRanks];  // locks of each rank
   bool may_sync;          // whatever it holds
@@ -66,10 +70,10 @@ void CheckSync() {
   }
 }
 
-void CheckWait() { CheckNoneFrom(static_cast<uint32_t>(Rank::kPublish), "the cleanup thread"); }
+void CheckWait() { CheckNoneFrom(static_cast<uint32_t>(Rank::kBatch), "the cleanup thread"); }
 
 void AllowSyncs(bool may) { thread.may_sync = may; }
 
-}  // namespace nvcache::sys
-
 #endif  // NVCACHE_CHECK_LOCKS
+
+}  // namespace nvcache::sys

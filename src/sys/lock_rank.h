@@ -10,33 +10,34 @@
 namespace nvcache::sys {
 
 // Outermost first: a thread that waits for a lock holds none of its rank, and none of a later one.
-// TryLock waits for nobody, so it comes in any order. Of two ranks a thread may hold several locks:
+// TryLock waits for nobody, so it comes in any order. A thread may hold several locks of two ranks:
 // kFile under the table lock, and kPage, in ascending order of pages (which is not checked).
 //
-// Of all these, kSync alone may be held while the disk syncs, and by the cleanup thread kBatch:
-// what an open, a write or a read can need is not. For the cleanup thread (for room in the log, or
-// until something is on disk) a thread waits with ranks up to kSpace; those from kPublish on the
+// kSync alone may be held while the disk syncs, and by the cleanup thread kBatch: a lock that an
+// open, a write or a read can need is not. For the cleanup thread (for room in the log, or
+// until something is on disk) a thread waits with ranks up to kSpace; those from kBatch on the
 // cleanup thread takes itself, or asks for with TryLock and goes no further without.
 enum class Rank : uint8_t {
-  kTable,     // Engine: descriptors, descriptions, files, attaching; for no read and no write
-  kOffset,    // Description: reads and writes with the shared offset
-  kGrow,      // File: appends, and writes past the end
-  kFile,      // CachedFile: shared for data; exclusive for a change of size or state
-  kSpace,     // a device's room: bytes to be written without asking the file system
-  kPublish,   // File: one at a time hands its bytes to the kernel
-  kErase,     // CachedFile: from the record of an erasure until the kernel has erased
-  kBatch,     // Cleaner: from reading a batch until the checkpoint is above it; a file is published
-  kSync,      // CachedFile: a sync by our own descriptor, which nobody closes or moves meanwhile
-  kBacking,   // Engine: such a descriptor is opened anew
-  kFileList,  // Cleaner: all files
-  kPage,      // PageDescriptor
-  kLane,      // Log: one of its lanes
-  kSegments,  // Segments: the free ones
-  kDescriptions,  // what was said of a file lately
+  kTable,   // Engine: descriptors, descriptions, files, attaching; for no read and no write
+  kOffset,  // Description: reads and writes with the shared offset
+  kGrow,    // File: appends, and writes past the end
+  kFile,    // CachedFile: shared for data; exclusive for a change of size or state
+  kSpace,   // a device's room: bytes to be written without asking the file system
+  kBatch,   // Cleaner: from reading a batch until the checkpoint is above it; a file is published
+  kWriteBack,  // Cleaner: one thread at a time brings records to the kernel
+  kErase,      // CachedFile: from the record of an erasure until the kernel has erased
+  kSync,       // CachedFile: a sync by our own descriptor, which nobody closes or moves meanwhile
+  kBacking,    // Engine: such a descriptor is opened anew
+  kPage,       // PageDescriptor
+  kLane,       // Log: one of its lanes
+  kSegments,   // Segments: the free ones
+  kDescriptions,  // the descriptions of files that were made lately
   kErasures,      // Erasures: those of a file
   kFrames,        // Frames: the free ones
   kArena,         // Arena: the free objects
   kReaping,       // Leases: one of our threads at a time looks whether a process has died
+  kSaying,        // Leases: what hinders this process
+  kCount
 };
 
 #ifdef NVCACHE_CHECK_LOCKS

@@ -155,10 +155,32 @@ long LockAndUnlock(int flags) {
 
 }  // namespace
 
-long MapUnlocked(size_t bytes, int protection, int flags, int fd) {
+// Linux has such a place from 6.7 on. It looks for one from the top down: so what an older one has
+// given, and is free again, has room below.
+void* HugePlace(size_t bytes) {
+  constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  long place = Mmap(nullptr, bytes, PROT_NONE, kFlags, -1, 0);
+  const long beyond = place % static_cast<long>(kHugePage);
+  if (!IsError(place) && beyond != 0) {
+    Munmap(reinterpret_cast<void*>(place), bytes);
+    place = Mmap(reinterpret_cast<void*>(place - beyond), bytes, PROT_NONE, kFlags, -1, 0);
+  }
+  if (IsError(place)) return nullptr;
+  // Else what is mapped there counts twice.
+  if (locks_future.load(std::memory_order_relaxed)) Unlock(static_cast<uintptr_t>(place), bytes);
+  return reinterpret_cast<void*>(place);
+}
+
+long MakeHuge(void* address) {
+  constexpr int kCollapse = 25;  // MADV_COLLAPSE
+  return Madvise(address, kHugePage, kCollapse);
+}
+
+long MapUnlocked(size_t bytes, int protection, int flags, int fd, void* place) {
   const bool locked = locks_future.load(std::memory_order_relaxed);
+  if (place != nullptr) flags |= MAP_FIXED;
   // Without access nothing is put behind it.
-  const long address = Mmap(nullptr, bytes, locked ? PROT_NONE : protection, flags, fd, 0);
+  const long address = Mmap(place, bytes, locked ? PROT_NONE : protection, flags, fd, 0);
   if (IsError(address)) return address;
   const auto begin = static_cast<uintptr_t>(address);
   if (locked) {

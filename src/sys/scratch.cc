@@ -31,7 +31,7 @@ constinit std::atomic<uint8_t*> blocks{nullptr};
 // Between two looks for a block, while the kernel refuses memory.
 constexpr uint64_t kRetryNs = 1000 * 1000;
 
-// Of 64 blocks, the first of which lies at `first`.
+// Takes one of 64 blocks, the first of which lies at `first`.
 void* TakeOf(std::atomic<uint64_t>& word, uint8_t* first) {
   uint64_t seen = word.load(std::memory_order_relaxed);
   while (seen != ~uint64_t{0}) {

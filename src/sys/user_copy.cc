@@ -16,8 +16,8 @@
 // elsewhere is not the program's.
 //
 // Up to 128 bytes: two halves, which may overlap. More: blocks of 128, and one more at the end.
-// As fast as libc's up to a page, which is all that anybody copies here. Without AVX, `rep movsb`
-// copies more than 128 bytes.
+// It is as fast as libc's up to a page, which is all that anybody copies here. Without AVX, `rep
+// movsb` copies more than 128 bytes.
 asm(R"(
         .text
         .p2align 6

@@ -25,7 +25,7 @@ bool CanStreamUser();
 // after them. A fault in `lines` or `copy` is the caller's own.
 bool StreamUser(void* lines, const void* from, size_t n, void* copy, uint32_t* crc);
 
-// As UserFaultLanding(), for StreamUser.
+// This is UserFaultLanding() for StreamUser.
 uintptr_t StreamFaultLanding(uintptr_t pc);
 
 }  // namespace nvcache::sys

@@ -3,12 +3,14 @@
 
 #include <fcntl.h>
 
+#include "src/pool/identify.h"
 #include "src/sys/kernel.h"
 #include "src/vfs/engine/access.h"
 #include "src/vfs/engine/descriptions.h"
 #include "src/vfs/folder.h"
+#include "src/vfs/lend.h"
 #include "src/vfs/name_log.h"
-#include "src/vfs/vfs.h"
+#include "src/vfs/names.h"
 
 namespace nvcache::vfs {
 
@@ -27,9 +29,18 @@ bool FillFileSystem(int fd, NameRecord* record) {
   return true;
 }
 
+// The time of a cached file is about to become another one, and no program outside has done it.
+void NoteKernelChange(const struct stat& st) {
+  if (!engine.active() || !engine.files.AnyInCaches()) return;
+  const TableLock lock;
+  if (File* file = engine.files.Find(st.st_dev, st.st_ino); file != nullptr) {
+    const dramcache::KernelChange change(*file);
+  }
+}
+
 }  // namespace
 
-// Of most files no log knows anything: the kernel is not asked about what is known to be open.
+// No log knows anything of most files: the kernel is not asked about one that is known to be open.
 AttributeCall::AttributeCall(int fd) : fd_(fd) {
   vfs::Publish(fd);
   if (!engine.active() || !engine.leases.is_open() || sys::IsSharing()) return;
@@ -37,20 +48,23 @@ AttributeCall::AttributeCall(int fd) : fd_(fd) {
   if (access.Enter(fd, Access::kData) == 0 && !access.cached()) {
     device_ = access.file().device;
     inode_ = access.file().inode;
+    birth_ = access.file().birth;
   } else {
     access.Leave();
-    Look();
+    if (Look()) NoteKernelChange(st_);
   }
 }
 
 AttributeCall::AttributeCall(int dirfd, const char* path, bool follow) : by_path_(true) {
-  struct stat st;
+  sys::BornStat st;
   if ((!engine.active() && !sys::IsSharing()) || !engine.leases.is_open()) return;
-  if (sys::Fstatat(dirfd, path, &st, follow ? 0 : AT_SYMLINK_NOFOLLOW) < 0) return;
+  if (sys::LookAt(dirfd, path, &st, follow ? 0 : AT_SYMLINK_NOFOLLOW) < 0) return;
   st_ = st;
   device_ = st.st_dev;
   inode_ = st.st_ino;
+  birth_ = st.birth;
   if (S_ISREG(st.st_mode)) PublishInode(device_, inode_);
+  NoteKernelChange(st_);
   if (engine.tallies.Find(Tag()) == nullptr) return;
   const int flags = O_PATH | O_CLOEXEC | (follow ? 0 : O_NOFOLLOW);
   const long fd = sys::Openat(dirfd, path, flags);
@@ -63,17 +77,18 @@ AttributeCall::~AttributeCall() {
 }
 
 bool AttributeCall::Look() {
-  struct stat st;
-  if (sys::Fstat(fd_, &st) < 0) return false;
+  sys::BornStat st;
+  if (sys::Look(fd_, &st) < 0) return false;
   st_ = st;
   device_ = st.st_dev;
   inode_ = st.st_ino;
+  birth_ = st.birth;
   return true;
 }
 
 // A descriptor known to be open is a file's.
 uint64_t AttributeCall::Tag() const {
-  return lease::TagOf(device_, inode_, st_.st_ino != 0 ? st_.st_mode : S_IFREG);
+  return lease::TagOf(device_, inode_, birth_, st_.st_ino != 0 ? st_.st_mode : S_IFREG);
 }
 
 long AttributeCall::Begin(uint32_t set) {
@@ -97,7 +112,7 @@ long AttributeCall::Begin(uint32_t set) {
   return passing_.GoPast(-1);
 }
 
-// By which recovery looks for it, where it has no right to use handles.
+// Recovery looks for the file by the path, where it has no right to use handles.
 bool AttributeCall::AddPath(const char* path) {
   NameRecord& record = *record_;
   size_t end = 0;
@@ -141,7 +156,7 @@ bool AttributeCall::Identify(uint64_t exits, struct statx* st) {
   NameRecord& record = *record_;
   const bool has =
       recalled_ == exits ? sys::Statx(fd_, "", AT_EMPTY_PATH, STATX_BASIC_STATS, st) == 0 : Ask(st);
-  if (!has || DeviceOf(*st) != st_.st_dev || st->stx_ino != st_.st_ino) return false;
+  if (!has || sys::DeviceOf(*st) != st_.st_dev || st->stx_ino != st_.st_ino) return false;
   record.device = st_.st_dev;
   record.deed = Deed::kAttributes;
   record.set = set_;
@@ -149,11 +164,11 @@ bool AttributeCall::Identify(uint64_t exits, struct statx* st) {
   return true;
 }
 
-void KeepStanding(int fd, const struct stat& before) {
-  struct stat st;
+void KeepStanding(int fd, const sys::BornStat& before) {
+  sys::BornStat st;
   if (!engine.active() || !engine.leases.is_open() || sys::IsSharing()) return;
-  const uint64_t tag = lease::TagOf(before.st_dev, before.st_ino, before.st_mode);
-  if (engine.tallies.Find(tag) == nullptr || sys::Fstat(fd, &st) < 0) return;
+  const uint64_t tag = lease::TagOf(before);
+  if (engine.tallies.Find(tag) == nullptr || sys::Look(fd, &st) < 0) return;
   // A program without us has not written in between.
   if (st.st_mtim.tv_sec != before.st_mtim.tv_sec || st.st_mtim.tv_nsec != before.st_mtim.tv_nsec) {
     return;

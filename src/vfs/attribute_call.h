@@ -6,18 +6,19 @@
 #include <sys/types.h>
 
 #include "src/pool/name_record.h"
+#include "src/sys/born_stat.h"
 #include "src/sys/scratch.h"
 #include "src/vfs/engine/passing.h"
 
 namespace nvcache::vfs {
 
 // Around a call that sets attributes. They are set on what the kernel has, for a later write-back
-// would set times anew, and take set-user-ID bits and capabilities away. Of a file or folder of
-// which the log knows all, the log has them as well. Of any other file they are in no log: its next
-// fsync is real.
+// would set times anew, and take set-user-ID bits and capabilities away. The log has them as well,
+// if it knows all of the file or folder. Those of any other file are in no log: its next fsync is
+// real.
 class AttributeCall {
  public:
-  // Of what is open there; of what the path leads to. No lock.
+  // It sets them on what is open there, or on what the path leads to. No lock.
   explicit AttributeCall(int fd);
   AttributeCall(int dirfd, const char* path, bool follow);
   ~AttributeCall();
@@ -41,8 +42,9 @@ class AttributeCall {
   bool Identify(uint64_t exits, struct statx* st);
 
   dev_t device_ = 0;
-  ino_t inode_ = 0;      // 0: it is none of ours
-  struct stat st_ = {};  // before the call; nothing: not looked at yet
+  ino_t inode_ = 0;        // 0: it is none of ours
+  uint64_t birth_ = 0;     // sys::BornStat
+  sys::BornStat st_ = {};  // before the call; nothing: not looked at yet
   // The record has all but the attributes, as after so many exits of the file.
   static constexpr uint64_t kNever = ~uint64_t{0};
   uint64_t recalled_ = kNever;
@@ -57,7 +59,7 @@ class AttributeCall {
 
 // A call has changed nothing of the descriptor's file but the time of its last change: all that is
 // known of it stays so. No lock.
-void KeepStanding(int fd, const struct stat& before);
+void KeepStanding(int fd, const sys::BornStat& before);
 
 }  // namespace nvcache::vfs
 

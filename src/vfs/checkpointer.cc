@@ -14,7 +14,7 @@
 #include "src/sys/kernel.h"
 #include "src/sys/scratch.h"
 #include "src/vfs/engine/access.h"
-#include "src/vfs/vfs.h"
+#include "src/vfs/life.h"
 
 namespace nvcache::vfs {
 
@@ -23,7 +23,7 @@ namespace {
 constexpr uint64_t kSecond = 1000ull * 1000 * 1000;
 // Between two looks at the pool while nobody rings.
 constexpr uint64_t kLookNs = kSecond;
-// The same while something is left, or somebody waits for the disk.
+// Between two looks while something is left, or somebody waits for the disk.
 constexpr uint64_t kShortLookNs = 100 * 1000 * 1000;
 // The seat is given up when nobody has used the pool for so long; the descriptor, so long after it
 // was asked for.
@@ -52,8 +52,12 @@ bool Checkpointer::Run(const Host& threads, char** environment, int post) {
   if (!Start(threads, environment) || !Watches(post)) return false;
   const pool::Seats& seats = watched_.seats();
   used_ = sys::Now(CLOCK_MONOTONIC);
+  deaths_.Begin(threads, seats);  // where it cannot, looks alone find the dead
+  huge_pages_.Begin(threads, watched_, engine.settings.huge);
   while (!host_.stopped() && IsNamed()) {
     const uint32_t bell = seats.bell();
+    deaths_.Watch();
+    huge_pages_.Look();
     const bool used = Serve();
     if (IsFinal(engine.stage())) break;
     const uint64_t now = sys::Now(CLOCK_MONOTONIC);
@@ -124,7 +128,7 @@ void Checkpointer::Detach() {
   engine.tallies.Leave();
 }
 
-// As long as it is open, the file system cannot be unmounted.
+// The file system cannot be unmounted while the descriptor is open.
 void Checkpointer::ServeDescriptor() {
   const pool::Seats& seats = engine.pool().seats();
   const uint64_t now = sys::Now(CLOCK_MONOTONIC);
@@ -146,7 +150,7 @@ void Checkpointer::ServeDescriptor() {
 bool Checkpointer::OpenFileSystem(uint64_t device) {
   const int fd = device != 0 ? host_.open_file_system(device) : -1;
   if (fd < 0) return false;
-  if (!engine.file_systems.Of(fd, device).syncs_whole || !engine.tallies.Join(engine.pool_id())) {
+  if (!FileSystems::Ask(fd, device).syncs_whole || !engine.tallies.Join(engine.pool_id())) {
     sys::Close(fd);
     return false;
   }
@@ -200,6 +204,8 @@ void Checkpointer::MoveCheckpoint() {
 void Checkpointer::End() {
   const bool off = watched_.seats().MustKeepOff();
   const bool named = IsNamed();
+  deaths_.End();
+  huge_pages_.End();
   watched_.Close();
   TableLock lock;
   Detach();

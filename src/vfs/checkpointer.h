@@ -12,6 +12,8 @@
 
 #include "src/pool/pool.h"
 #include "src/sys/host.h"
+#include "src/vfs/deaths.h"
+#include "src/vfs/huge_pages.h"
 
 namespace nvcache::vfs {
 
@@ -49,6 +51,8 @@ class Checkpointer {
 
   const CheckpointerHost host_;
   pool::Pool watched_;  // looked at, whether the engine has it or not
+  Deaths deaths_;       // of those who use it
+  HugePages huge_pages_;
   uint32_t rung_ = 0;   // the bell when it was answered last
   uint64_t asked_ = 0;  // monotonic ns: when that was
   uint64_t used_ = 0;   // the same: when the pool was seen to be used last

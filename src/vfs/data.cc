@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//
-// Reading and writing.
+#include "src/vfs/data.h"
+
 #include <errno.h>
 
-#include "src/sys/check.h"
 #include "src/sys/kernel.h"
 #include "src/sys/scratch.h"
 #include "src/sys/user_copy.h"
@@ -13,8 +12,8 @@
 #include "src/vfs/engine/space.h"
 #include "src/vfs/engine/states.h"
 #include "src/vfs/engine/through.h"
-#include "src/vfs/engine/write_call.h"
-#include "src/vfs/vfs.h"
+#include "src/vfs/lend.h"
+#include "src/vfs/mend.h"
 
 namespace nvcache::vfs {
 
@@ -22,6 +21,7 @@ namespace {
 
 using dramcache::Cursor;
 using dramcache::TotalLength;
+using nvlog::Outcome;
 
 constexpr uint64_t kPageSize = pool::kPageSize;
 
@@ -45,7 +45,8 @@ long ToKernel(int fd) {
 // ---------------------------------------------------------------------------------------------
 // Reading
 
-// The kernel's bytes, into the program's buffer; zeros beyond its end. As ReadPart.
+// The kernel's bytes, into the program's buffer; zeros beyond its end. It returns what ReadPart
+// does.
 long ReadFromKernel(File& file, uint64_t offset, uint8_t* out, size_t n) {
   static constexpr uint8_t kZeros[kPageSize] = {};
   size_t done = 0;
@@ -133,62 +134,63 @@ uint64_t GroupLimit(uint64_t offset) {
                   engine.log.max_group_pages() * kPageSize - offset % kPageSize);
 }
 
-// As PageCache::Append, and describes the file where that is missing.
-long AppendGroup(File& file, uint64_t offset, uint64_t length, Cursor* cursor) {
-  long result = ResultOf(engine.cache.Append(file, offset, length, cursor, nullptr));
-  if (result != kUndescribed) return result;
-  sys::Scratch<pool::FileRecord> record;
-  if (long error = Describe(file, record.get()); error < 0) return error;
-  return ResultOf(engine.cache.Append(file, offset, length, cursor, record.get()));
+// The kernel shall write what it can, and say or send the rest.
+Next Refuse(long error, Attempt* attempt) {
+  const bool is_for_kernel = error == -EFBIG || error == -ENOSPC;
+  return is_for_kernel ? Next::kPassThrough : attempt->End(error);
 }
 
-// Writes as one group after the other; sleeps while the log is full. Returns the bytes written, or,
-// if none were, what kept it: kNoDescriptors, kSignal, kNoHope, kAwaitsSync, kUnsettled, -EFAULT,
-// or what the disk says to the file's write-back. Buffers are looked at when they turn out not to
-// be there, and not before: a program that passes good ones pays nothing.
-long WriteGroups(File& file, uint64_t offset, uint64_t length, Cursor* cursor) {
-  uint64_t done = 0;
-  while (done < length) {
-    const uint64_t at = offset + done;
-    const uint64_t n = std::min(length - done, GroupLimit(at));
+// Describes the file where that is missing.
+Next AppendGroup(File& file, uint64_t offset, uint64_t length, Cursor* cursor, Attempt* attempt) {
+  if (const long error = engine.cleaner.Refusal(file); error < 0) return Refuse(error, attempt);
+  if (engine.cleaner.Crowds(file)) return Next::kAwaitRoom;
+  if (attempt->done == 0) {
+    if (const Next next = Settle(file); next != Next::kDone) return next;
+  }
+  Outcome outcome = engine.cache.Append(file, offset, length, cursor, nullptr);
+  if (outcome == Outcome::kUndeclared) {
+    sys::Scratch<pool::FileRecord> record;
+    if (!Describe(file, record.get())) return Next::kPassThrough;
+    outcome = engine.cache.Append(file, offset, length, cursor, record.get());
+  }
+  if (outcome == Outcome::kBadBuffer) return attempt->End(-EFAULT);
+  if (outcome == Outcome::kDone) attempt->done += length;
+  return NextOf(outcome);
+}
+
+// Appends one group after the other; sleeps while the log is full. What keeps the first one, or
+// kDone. Buffers are looked at when they turn out not to be there, and not before: a program that
+// passes good ones pays nothing.
+Next AppendGroups(File& file, uint64_t offset, uint64_t length, Cursor* cursor, Attempt* attempt) {
+  while (attempt->done < length) {
+    const uint64_t done = attempt->done;
+    const uint64_t n = std::min(length - done, GroupLimit(offset + done));
     const uint32_t room = engine.log.RoomSeen();
-    long error = engine.cleaner.Refusal(file);
-    if (error == 0 && engine.cleaner.Crowds(file)) error = kLogFull;
-    if (error == 0 && done == 0) error = Settle(file);
-    if (error == 0) error = AppendGroup(file, at, n, cursor);
-    if (error == kLogFull && engine.cleaner.overloaded()) error = kNoHope;
-    if (error == kLogFull) {
+    Next next = AppendGroup(file, offset + done, n, cursor, attempt);
+    if (next == Next::kAwaitRoom && engine.cleaner.overloaded()) next = Next::kPassThrough;
+    if (next == Next::kAwaitRoom) {
       // Once a part is written, signals wait for the rest, as they do in the kernel.
-      if (done == 0 && sys::SignalWaits()) return kSignal;
+      if (done == 0 && sys::SignalWaits()) return Next::kHandle;
       pool::Count(engine.statistics()->full_waits);
       engine.log.WaitForRoom(room, done == 0);
-      continue;
-    }
-    if (error == -EFAULT) {
+    } else if (attempt->result == -EFAULT) {
       // Up to where they end, as the kernel does.
       length = done + cursor->Readable(n);
-      if (length > done) continue;
+      if (length > done) attempt->result = 0;
+    } else if (attempt->done == done) {
+      return done == 0 ? next : Next::kDone;
     }
-    if (error < 0) return done > 0 ? static_cast<long>(done) : error;
-    done += n;
   }
-  return static_cast<long>(done);
+  return Next::kDone;
 }
 
-// By the time that the kernel meets a bad buffer, it has given the first pages their blocks and the
-// file a new mtime.
-void TouchAsForBadBuffer(File& file, uint64_t at, uint64_t length) {
-  Publish(file);
-  sys::Pwrite(file.backing_fd, engine.attachment.unreadable(), std::min(length, kUnreadable), at);
-}
-
-// Whether the kernel has the bytes on the disk when the call is over.
-bool IsSynced(const WriteCall& call, const Description& description) {
+// The bytes are to be durable when the call is over.
+bool PromisesSync(const WriteCall& call, const Description& description) {
   return (description.flags.load() & O_DSYNC) != 0 || (call.flags & (RWF_SYNC | RWF_DSYNC)) != 0;
 }
 
 // The kernel's own call, to a file that it has.
-long WriteAll(const WriteCall& call) {
+long CallKernel(const WriteCall& call) {
   const long iov = sys::Address(call.iov);
   if (call.flags == 0 && call.offset == nullptr) {
     return sys::Call(SYS_writev, call.fd, iov, call.count);
@@ -198,9 +200,9 @@ long WriteAll(const WriteCall& call) {
   return sys::Call(SYS_pwritev2, call.fd, iov, call.count, offset, 0, call.flags);
 }
 
-// The same of what is left behind the first `done` bytes.
+// Has the kernel write what is left behind the first `done` bytes.
 long WriteToKernel(const WriteCall& call, uint64_t done) {
-  if (done == 0) return WriteAll(call);
+  if (done == 0) return CallKernel(call);
   sys::Scratch<iovec[IOV_MAX]> rest;
   int count = 0;
   uint64_t skipped = 0;
@@ -212,125 +214,80 @@ long WriteToKernel(const WriteCall& call, uint64_t done) {
     rest.get()[count++] = {static_cast<uint8_t*>(piece.iov_base) + skips, piece.iov_len - skips};
   }
   const off_t offset = call.offset != nullptr ? *call.offset + static_cast<off_t>(done) : 0;
-  return WriteAll(
+  return CallKernel(
       {call.fd, rest.get(), count, call.offset != nullptr ? &offset : nullptr, call.flags});
 }
 
 // One attempt at a write to a file of the kernel's.
-long TryKernel(Access& access, const WriteCall& call, uint64_t total, Attempt* attempt) {
+Next TryKernel(Access& access, const WriteCall& call, uint64_t total, Attempt* attempt) {
   Passing passing;
-  if (passing.Begin(access.file()) != nullptr && !attempt->past) {
+  File& file = access.file();
+  lease::Tally* tally = passing.Begin(file);
+  if (tally != nullptr && engine.turns.IsNews(file)) engine.turns.Look(file, call.fd, *tally, 1);
+  if (tally != nullptr && !attempt->Took(Next::kGoPast)) {
     return WriteShared(access, call, total, passing, attempt);
   }
-  attempt->by_kernel = true;
   const PastLog past(call.fd, access, passing);
-  if (past.error() < 0) return past.error();
-  return WriteToKernel(call, attempt->done);
+  return attempt->End(past.error() < 0 ? past.error() : WriteToKernel(call, attempt->done));
 }
 
-// One attempt.
-long TryWrite(const WriteCall& call, uint64_t total, Attempt* attempt) {
-  Access access;
-  const unsigned need = (call.offset == nullptr ? Access::kOffset : Access::kData) |
-                        (attempt->grow ? Access::kGrow : Access::kData);
-  const Access::Write write = {call.offset, total, call.flags};
-  if (long r = access.EnterToWrite(call.fd, need, write); r != 0) return r;
-  if (!access.writable()) return -EBADF;
+// One attempt at a write to a cached file.
+Next TryCached(Access& access, const WriteCall& call, uint64_t total, Attempt* attempt) {
+  // It was the kernel's when a part was written, which counts.
+  if (total == 0 || attempt->done > 0) return attempt->End(0);
   File& file = access.file();
-  attempt->synced = IsSynced(call, access.description());
-  if (!access.cached()) {
-    if (!attempt->warm && attempt->synced && CountSync(file)) return kIsHot;
-    return TryKernel(access, call, total, attempt);
-  }
-  if (total == 0) return 0;
-
   const uint64_t size = file.size.load(std::memory_order_acquire);
   uint64_t at =
       call.offset != nullptr ? static_cast<uint64_t>(*call.offset) : access.description().offset;
-  if (at + total > INT64_MAX) return -EINVAL;
-  if (access.AppendsTo(write)) at = size;
-  if (at >= kMaxFileSize || total > kMaxFileSize - at) return -EFBIG;
+  if (at + total > INT64_MAX) return attempt->End(-EINVAL);
+  if (access.AppendsTo({call.offset, total, call.flags})) at = size;
+  if (at >= kMaxFileSize || total > kMaxFileSize - at) return Next::kPassThrough;
   const bool grows = at + total > size;
-  if (grows && !access.grows()) return kGrows;
+  if (grows && !access.grows()) return Next::kGrow;
   if (grows || file.sparse.load(std::memory_order_relaxed)) {
-    if (long error = ReserveSpace(file, at, at + total); error < 0) return error;
+    if (long error = ReserveSpace(file, at, at + total); error < 0) return Refuse(error, attempt);
   }
   Cursor cursor(call.iov, call.count);
-  const long n = WriteGroups(file, at, total, &cursor);
-  if (n == -EFAULT) TouchAsForBadBuffer(file, at, total);
-  if (n > 0 && call.offset == nullptr) {
-    access.MoveOffset(call.fd, at + static_cast<uint64_t>(n));
+  const Next next = AppendGroups(file, at, total, &cursor, attempt);
+  if (attempt->done > 0 && call.offset == nullptr) access.MoveOffset(call.fd, at + attempt->done);
+  if (attempt->Answer() == -EFAULT) {
+    Publish(file);
+    const dramcache::KernelChange change(file);
+    engine.attachment.WriteUnreadable(file.backing_fd, at, total);
   }
-  return n;
+  return next;
 }
 
-// Too large, no room on the disk, no way for recovery to find it; or no room here for an unknown
-// time.
-bool IsForKernel(long error) {
-  return error == -EFBIG || error == -ENOSPC || error == kNoDescriptors || error == kNoHope ||
-         error == kUnsettled;
+Next TryWrite(const WriteCall& call, uint64_t total, Attempt* attempt) {
+  Access access;
+  const unsigned need = (call.offset == nullptr ? Access::kOffset : Access::kData) |
+                        (attempt->Took(Next::kGrow) ? Access::kGrow : Access::kData);
+  const Access::Write write = {call.offset, total, call.flags};
+  if (long r = access.EnterToWrite(call.fd, need, write); r != 0) return attempt->End(r);
+  if (!access.writable()) return attempt->End(-EBADF);
+  attempt->promises_sync = PromisesSync(call, access.description());
+  if (access.cached()) return TryCached(access, call, total, attempt);
+  const bool counts = attempt->promises_sync && attempt->done == 0;
+  if (counts && !attempt->Took(Next::kWarmUp) && CountSync(access.file())) return Next::kWarmUp;
+  return TryKernel(access, call, total, attempt);
 }
 
-// The cause that keeps a write to a shared file was seen to, or the write goes past the log. False:
-// it was not that.
-bool MendShared(const WriteCall& call, long error, uint32_t room, Attempt* attempt) {
-  if (error == kGoesPast || (error == 0 && attempt->left)) {
-    attempt->past = true;
-  } else if (error == kNeedsPool) {
-    attempt->past = !JoinShared(call.fd);
-  } else if (error == kUnknown) {
-    // Its next fsync settles the file; but one that is written without has to be settled here.
-    attempt->past = !attempt->synced || attempt->settled || SettleShared(call.fd) != 0;
-    attempt->settled = true;
-  } else if (error == kLogFull) {
-    attempt->past = !AwaitRoom(room);
-  } else {
-    return false;
-  }
-  return true;
-}
-
-// The answer of a write to a shared file that nothing can be done about any more: `n` is the last
-// attempt's.
-long EndShared(const WriteCall& call, long n, const Attempt& attempt) {
+long EndWrite(const WriteCall& call, const Attempt& attempt) {
   if (attempt.unlogged) SettleShared(call.fd);
-  if (attempt.synced) engine.checkpoint.EndUnloggedNames();
-  const auto done = static_cast<long>(attempt.done);
-  if (attempt.by_kernel && n > 0) return done + n;
-  return done > 0 ? done : n;
+  if (attempt.promises_sync && (attempt.done > 0 || attempt.unlogged)) {
+    engine.checkpoint.EndUnloggedNames();
+  }
+  return attempt.Answer();
 }
 
 long DoWrite(const WriteCall& call) {
   const int64_t total = TotalLength(call.iov, call.count);
   if (total < 0) return kRefused;
-  Attempt attempt;
-  for (;;) {
+  for (Attempt attempt;;) {
     const uint32_t room = engine.log.RoomSeen();
-    long n = TryWrite(call, static_cast<uint64_t>(total), &attempt);
-    if (attempt.by_kernel && attempt.done == 0) return n;
-    if (attempt.by_kernel) return EndShared(call, n, attempt);
-    if (MendShared(call, n, room, &attempt)) continue;
-    if (attempt.done > 0) return EndShared(call, n, attempt);
-    if (n == kAwaitsSync && (n = SyncAwaited(call.fd)) == 0) continue;
-    if (n == kSignal) {
-      // The handler has run by now, and the write is as if it had begun after it. The kernel does
-      // not let a handler end a write to a file, so nobody expects EINTR.
-    } else if (n == kGrows) {
-      attempt.grow = true;
-    } else if (n == kIsHot) {
-      WarmUp(call.fd);
-      attempt.warm = true;
-    } else if (n == kNoDescriptors && !engine.cleaner.failing()) {
-      // Without a lock, for the cleanup thread takes back only what nobody uses. So the pool may be
-      // given back meanwhile, and then the file is the kernel's.
-      engine.cleaner.RequestTrim();
-      engine.log.WaitForRoom(room);
-    } else if (IsForKernel(n)) {
-      return ToKernel(call.fd);
-    } else {
-      if (attempt.synced && n > 0) engine.checkpoint.EndUnloggedNames();
-      return n;
-    }
+    const Next next = TryWrite(call, static_cast<uint64_t>(total), &attempt);
+    if (next == Next::kDone) return EndWrite(call, attempt);
+    if (Mend(next, call.fd, room, &attempt) == Next::kPassThrough) return ToKernel(call.fd);
   }
 }
 
@@ -345,7 +302,7 @@ long Refuse(int fd, bool writes, long error) {
 }
 
 // Arrays up to this length are copied to the stack, as the kernel does (UIO_FASTIOV).
-constexpr int kFewPieces = 8;
+constexpr int kFewPieces = 6;
 
 // Calls call(array) with a copy of the program's array: that may change meanwhile, or not be there.
 template <typename Function>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Bytes, and their syncs.
+// Reading and writing.
 #ifndef NVCACHE_VFS_DATA_H_
 #define NVCACHE_VFS_DATA_H_
 
@@ -23,16 +23,6 @@ long Write(int fd, const void* buffer, size_t count);
 long Pwrite(int fd, const void* buffer, size_t count, off_t offset);
 long Writev(int fd, const iovec* iov, int iov_count, int rwf_flags = 0);
 long Pwritev(int fd, const iovec* iov, int iov_count, off_t offset, int rwf_flags);
-long Lseek(int fd, off_t offset, int whence);
-long Fsync(int fd);      // and fdatasync: calls that may make a file hot
-long SyncRange(int fd);  // sync_file_range, which promises less: the bytes
-long Ftruncate(int fd, off_t length);
-long Fallocate(int fd, int mode, off_t offset, off_t length);
-
-// sync(), syncfs(): waits until everything acknowledged is on disk.
-void DrainAll();
-// Waits until everything acknowledged of this file is on disk. 0, or the write-back error.
-long Drain(int fd);
 
 }  // namespace nvcache::vfs
 

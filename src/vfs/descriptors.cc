@@ -10,7 +10,6 @@
 #include "src/sys/kernel.h"
 #include "src/vfs/engine/access.h"
 #include "src/vfs/engine/claim.h"
-#include "src/vfs/engine/heat.h"
 #include "src/vfs/engine/states.h"
 #include "src/vfs/engine/through.h"
 #include "src/vfs/lend.h"
@@ -46,10 +45,18 @@ void NoteLock(int fd) {
   file.locked.store(true);
 }
 
+// A descriptor is about to be closed. If the program has asked for a lock on its file, that may end
+// it. Table lock held.
+void NoteClosing(const Description* description) {
+  const File* file = IsDescription(description) ? description->file.load() : nullptr;
+  if (file != nullptr && (file->locks.load() & kLockAsked) != 0) engine.turns.End(false);
+}
+
 // Table lock held; the number means a description. The kernel gives the number to the next thread
 // that asks, for a socket perhaps, of which we do not hear: by then the number is nobody's.
 long CloseTracked(int fd) {
   Description* description = engine.descriptors.Of(fd);
+  NoteClosing(description);
   if (description->references == 1) NoteLeft(fd, *description);
   engine.descriptors.Set(fd, Closing());
   const long error = engine.files.DropReference(*description);
@@ -87,35 +94,37 @@ long CloseRangeInChild(unsigned first, unsigned last, int flags) {
 
 long Adopt(int fd) {
   if (!engine.active() || fd < 0) return 0;
-  struct stat st;
+  sys::BornStat st;
   const auto flags = static_cast<int>(sys::Fcntl(fd, F_GETFL));
   const bool trackable =
-      flags >= 0 && (flags & O_PATH) == 0 && sys::Fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
-  const bool passes = IsHotFromTheStart() || (flags & O_DIRECT) != 0;
+      flags >= 0 && (flags & O_PATH) == 0 && sys::Look(fd, &st) == 0 && S_ISREG(st.st_mode);
+  const bool passes = (flags & O_DIRECT) != 0;
   Claim claim;
   if (trackable) {
-    if (long error = claim.Take(st.st_dev, st.st_ino); error < 0) return error;
+    if (long error = claim.Take(st); error < 0) return error;
     if (long error = passes ? claim.ToChange() : 0; error < 0) return error;
   }
-  TableLock lock;
-  engine.files.Vacate(fd);
-  if (!trackable || !engine.active()) return 0;
-  File* file = engine.files.Find(st.st_dev, st.st_ino);
-  if (file == nullptr) file = engine.files.New(st);
-  if (file != nullptr) {
-    const long error = passes ? PassThrough(*file) : GiveBack(*file);
-    if (error < 0) return error;
+  {
+    TableLock lock;
+    engine.files.Vacate(fd);
+    if (!trackable || !engine.active()) return 0;
+    File* file = engine.files.Find(st.st_dev, st.st_ino);
+    if (file == nullptr) file = engine.files.New(st);
+    if (file != nullptr) {
+      const long error = passes ? PassThrough(*file) : GiveBack(*file);
+      if (error < 0) return error;
+    }
+    const bool number_fits = engine.descriptors.MakeRoomFor(static_cast<uint32_t>(fd));
+    Description* description =
+        file != nullptr && number_fits ? engine.files.NewDescription(*file, flags, st) : nullptr;
+    if (description != nullptr) {
+      description->forks.store(kShared);
+      engine.descriptors.Set(fd, description);
+      return 0;
+    }
+    engine.files.TableFull(file, st);
   }
-  const bool number_fits = engine.descriptors.MakeRoomFor(static_cast<uint32_t>(fd));
-  Description* description =
-      file != nullptr && number_fits ? engine.files.NewDescription(*file, flags, st) : nullptr;
-  if (description == nullptr) {
-    engine.files.TableFull(file);
-    return 0;
-  }
-  description->forks.store(kShared);
-  engine.descriptors.Set(fd, description);
-  return 0;
+  return passes ? 0 : claim.ToChange();
 }
 
 void Forget(int fd) {
@@ -146,6 +155,11 @@ long Close(int fd) {
   return IsDescription(description) ? CloseTracked(fd) : -EBADF;
 }
 
+void Return(int fd) {
+  Forget(fd);
+  OwnDescriptors::Return(fd);
+}
+
 long Dup(int fd) { return Fcntl(fd, F_DUPFD, 0); }
 
 long Dup2(int from, int to) {
@@ -163,6 +177,7 @@ long Dup3(int from, int to, int flags) {
   if (IsInternal(to)) {
     if (long error = engine.own.Move(to); error < 0) return error;
   }
+  NoteClosing(engine.descriptors.Of(to));
   const long result = sys::Dup3(from, to, flags);
   if (result >= 0) Share(from, to, (flags & O_CLOEXEC) == 0);
   engine.files.Reap();

@@ -4,6 +4,7 @@
 #ifndef NVCACHE_VFS_DESCRIPTORS_H_
 #define NVCACHE_VFS_DESCRIPTORS_H_
 
+#include "src/vfs/engine/engine.h"
 #include "src/vfs/engine/results.h"
 
 namespace nvcache::vfs {
@@ -12,10 +13,16 @@ namespace nvcache::vfs {
 // (inherited, received). It keeps the file from being cached. 0, or as Lend: then the descriptor is
 // not tracked, and must be closed again.
 long Adopt(int fd);
+// Adopts all that are there from before us. Once, after the engine's start.
+void AdoptInherited();
 
 // Stops tracking `fd`, which libc is about to close where we cannot see (fclose, closedir).
 // The descriptor stays open in the kernel. For pass-through files only.
 void Forget(int fd);
+
+// The engine knows nothing of this descriptor, so a call that moves its bytes or its offset, or
+// closes it, is the kernel's.
+inline bool IsUntracked(int fd) { return engine.descriptors.Of(fd) == kUntracked; }
 
 // True for a descriptor of a file that the engine follows, cached or not.
 bool Tracks(int fd);
@@ -30,6 +37,8 @@ bool MakeRoom();
 bool IsInternal(int fd);
 
 long Close(int fd);
+// Closes one for a call that has opened it, and fails all the same.
+void Return(int fd);
 long Dup(int fd);
 long Dup2(int from, int to);  // also with an untracked `from` and a tracked `to`
 long Dup3(int from, int to, int flags);

@@ -6,14 +6,14 @@
 
 #include <algorithm>
 
+#include "src/pool/identify.h"
+#include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"
 #include "src/sys/root.h"
-#include "src/sys/text.h"
 #include "src/sys/user_copy.h"
 #include "src/vfs/engine/access.h"
-#include "src/vfs/engine/names_lock.h"
 #include "src/vfs/engine/through.h"
-#include "src/vfs/vfs.h"
+#include "src/vfs/names_lock.h"
 
 namespace nvcache::vfs {
 
@@ -26,14 +26,19 @@ using lease::Tally;
 // Somebody was at a call of the same class.
 constexpr uint64_t kAgainNs = 50 * 1000;
 
+// Whether the process may log names. One that may not says so.
+bool AdmitNames() {
+  if (engine.process.MayLogNames()) return true;
+  engine.process.LackNames();
+  return false;
+}
+
 bool IsDots(const char* name) { return sys::Equal(name, ".") || sys::Equal(name, ".."); }
 
 }  // namespace
 
 bool ReadPath(int fd, char* path) {
-  sys::Text<32> link;
-  link.Append(NVCACHE_DESCRIPTORS "/").AppendNumber(static_cast<uint64_t>(fd));
-  const long n = sys::Readlinkat(AT_FDCWD, link.c_str(), path, pool::kMaxPath - 1);
+  const long n = sys::ReadLinkTo(fd, path, pool::kMaxPath - 1);
   if (n <= 0 || path[0] != '/') return false;
   path[n] = '\0';
   return true;
@@ -61,12 +66,11 @@ bool JoinDevice(int fd) {
 }
 
 bool JoinDevice(int fd, const struct stat& st) {
-  if (sys::IsSharing()) return false;
+  if (sys::IsSharing() || !engine.callers.Know()) return false;
   TableLock lock;
   // A program that may not make such a file now may later: it is no reason to say anything.
   if (!engine.attached() && sys::SoftLimit(RLIMIT_FSIZE) < engine.settings.size) return false;
-  return engine.active() && !engine.files.full() && !engine.process.replacing() &&
-         engine.attachment.Attach() && engine.checkpoint.Cover(fd, st);
+  return engine.active() && engine.attachment.Attach() && engine.checkpoint.Cover(fd, st);
 }
 
 // Page by page: the page behind it may not be there.
@@ -82,6 +86,16 @@ size_t CopyPath(char* to, const char* path, size_t size) {
     n += copied;
   }
   return 0;
+}
+
+bool IsEmptyFolder(int dirfd, const char* name) {
+  const long fd = sys::Openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0) return false;
+  uint8_t entries[128];
+  constexpr long kNoOthers = 48;  // as getdents64 has the two
+  const long n = sys::Call(SYS_getdents64, fd, sys::Address(entries), long{sizeof(entries)});
+  OwnDescriptors::Return(static_cast<int>(fd));
+  return n >= 0 && n <= kNoOthers;
 }
 
 // ----------------------------------------------------------------------------------------- Folder
@@ -105,18 +119,24 @@ void Folder::EndPassing() {
   passing_ = false;
 }
 
+void Folder::Take(const sys::BornStat& st) {
+  device_ = st.st_dev;
+  inode_ = st.st_ino;
+  birth_ = st.birth;
+  tag_ = lease::TagOf(st);
+}
+
 bool Folder::Look(int dirfd, const char* path, const Folder* beside) {
   if (beside != nullptr && beside->dirfd_ == dirfd && sys::Equal(beside->parent(), path)) {
     device_ = beside->device_;
     inode_ = beside->inode_;
+    birth_ = beside->birth_;
     tag_ = beside->tag_;
     return true;
   }
-  struct stat st;
-  if (sys::Fstatat(dirfd, path, &st, 0) < 0 || !S_ISDIR(st.st_mode)) return false;
-  device_ = st.st_dev;
-  inode_ = st.st_ino;
-  tag_ = lease::TagOf(device_, inode_, S_IFDIR);
+  sys::BornStat st;
+  if (sys::LookAt(dirfd, path, &st, 0) < 0 || !S_ISDIR(st.st_mode)) return false;
+  Take(st);
   return true;
 }
 
@@ -140,14 +160,10 @@ bool Folder::Find(int dirfd, const char* path, bool slashes, const Folder* besid
   return Look(dirfd, parent(), beside);
 }
 
-bool Folder::FindOpen(int fd) {
-  struct stat st;
-  if (sys::Fstat(fd, &st) < 0 || !S_ISDIR(st.st_mode)) return false;
+bool Folder::FindOpen(int fd, const sys::BornStat& st) {
   if ((sys::Fcntl(fd, F_GETFL) & O_PATH) != 0) return false;
   fd_ = fd;
-  device_ = st.st_dev;
-  inode_ = st.st_ino;
-  tag_ = lease::TagOf(device_, inode_, S_IFDIR);
+  Take(st);
   return true;
 }
 
@@ -157,8 +173,9 @@ bool Folder::Open() {
   if (fd < 0) return false;
   fd_ = static_cast<int>(fd);
   owns_fd_ = true;
-  struct stat st;
-  return sys::Fstat(fd_, &st) == 0 && st.st_dev == device_ && st.st_ino == inode_;
+  sys::BornStat st;
+  return sys::Look(fd_, &st) == 0 && st.st_dev == device_ && st.st_ino == inode_ &&
+         st.birth == birth_;
 }
 
 void Folder::DropDescriptor() {
@@ -177,7 +194,7 @@ bool Folder::IsKnown() const {
 }
 
 bool Folder::OpenAs(const Folder& other) {
-  if (device_ != other.device_ || inode_ != other.inode_) return Open();
+  if (device_ != other.device_ || inode_ != other.inode_ || birth_ != other.birth_) return Open();
   if (fd_ < 0) fd_ = other.fd_;
   return fd_ >= 0;
 }
@@ -188,8 +205,10 @@ bool Folder::Describe(FolderRecord* record) {
   if (DescribedLately(now, record) && record->identity.inode == inode_) return true;
   struct statfs fs = {};
   static_assert(sizeof(fs.f_fsid) == sizeof(record->file_system));
-  if (!Open() || !sys::AtMachineRoot() || sys::Fstatfs(fd_, &fs) < 0 ||
-      pool::Identify(fd_, &record->identity) < 0 || !ReadPath(fd_, device_, inode_, record->path)) {
+  if (!Open() || !AdmitNames() || sys::Fstatfs(fd_, &fs) < 0 ||
+      pool::Identify(fd_, &record->identity) < 0 ||
+      (record->identity.handle_size == 0 && !sys::AtMachineRoot()) ||
+      !ReadPath(fd_, device_, inode_, record->path)) {
     return false;
   }
   __builtin_memcpy(&record->file_system, &fs.f_fsid, sizeof(record->file_system));
@@ -198,9 +217,9 @@ bool Folder::Describe(FolderRecord* record) {
 }
 
 bool Folder::MakeKnown(uint32_t own) {
-  if (sys::IsSharing()) return false;
+  if (sys::IsSharing() || tag_ == 0) return false;
   if (engine.checkpoint.Covers(device_) && IsKnown()) return true;
-  if (!Open() || !sys::AtMachineRoot() || !JoinPool(fd_)) return false;
+  if (!Open() || !AdmitNames() || !JoinPool(fd_)) return false;
   constexpr int kAttempts = 3;
   for (int i = 0; i < kAttempts; ++i) {
     if (IsKnown() || SyncToKnow(own)) return true;
@@ -229,7 +248,7 @@ bool Folder::Sync() {
   const long fd = sys::Openat(fd_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return false;
   const long error = sys::Fsync(static_cast<int>(fd));
-  sys::Close(static_cast<int>(fd));
+  OwnDescriptors::Return(static_cast<int>(fd));
   return error == 0;
 }
 
@@ -247,19 +266,15 @@ long Folder::GoPast() {
 
 // ---------------------------------------------------------------------------------------- Syncing
 
-NamesLock::NamesLock() : lock_(engine.tallies.LockNames()) {
-  can_log_ = pin_.ok() && engine.tallies.IsOf(engine.pool_id()) && engine.checkpoint.is_open() &&
-             engine.pool().seats().ThroughFailed() == 0;
-}
-
-NamesLock::~NamesLock() { engine.tallies.UnlockNames(lock_); }
-
 long SyncFolder(int fd) {
-  Folder folder;
-  if (!engine.active() || !engine.settings.names || !engine.leases.is_open() || sys::IsSharing() ||
-      !folder.FindOpen(fd)) {
+  if (!engine.active() || !engine.settings.names || !engine.leases.is_open() || sys::IsSharing()) {
     return kNotOurs;
   }
+  sys::BornStat st;
+  if (sys::Look(fd, &st) < 0 || !S_ISDIR(st.st_mode)) return kNotOurs;
+  const sys::InEngine inside;
+  Folder folder;
+  if (!folder.FindOpen(fd, st)) return kNotOurs;
   if (engine.process.asleep()) const TableLock wakes;
   if (folder.tally() == nullptr && !engine.tallies.WarmUp(folder.tag())) return kNotOurs;
   if (!folder.MakeKnown(0) || !engine.checkpoint.EndUnloggedNames()) return kNotOurs;

@@ -18,6 +18,7 @@
 
 #include "src/lease/tally.h"
 #include "src/pool/name_record.h"
+#include "src/sys/born_stat.h"
 #include "src/sys/scratch.h"
 #include "src/vfs/engine/descriptions.h"
 
@@ -38,8 +39,8 @@ class Folder {
   // say so. `slashes`: they may follow the name, for it is a folder's. `beside`: has just been
   // found, and need not be looked up again if the path says the same.
   bool Find(int dirfd, const char* path, bool slashes, const Folder* beside = nullptr);
-  // Of a folder open there, not with O_PATH. `name()` is nothing.
-  bool FindOpen(int fd);
+  // Finds the folder that is open there, not with O_PATH, and looks like this. `name()` is nothing.
+  bool FindOpen(int fd, const sys::BornStat& st);
   // The folder's descriptor, for the calls that change it. False: it cannot be had.
   bool Open();
 
@@ -81,6 +82,7 @@ class Folder {
   long GoPast();
 
  private:
+  void Take(const sys::BornStat& st);
   bool Look(int dirfd, const char* path, const Folder* beside);
   bool SyncToKnow(uint32_t own);
   const char* parent() const { return parent_ != nullptr ? parent_ : "."; }
@@ -94,8 +96,12 @@ class Folder {
   bool passing_ = false;
   uint64_t device_ = 0;
   uint64_t inode_ = 0;
-  uint64_t tag_ = 0;
+  uint64_t birth_ = 0;  // sys::BornStat
+  uint64_t tag_ = 0;    // 0: it can have no tally
 };
+
+// Nothing but the two names that every folder has.
+bool IsEmptyFolder(int dirfd, const char* name);
 
 // The pool, and for its write-through files the file system of what is open there. False: they
 // cannot be had. No lock.

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "src/vfs/inherited.h"
-
 #include <dirent.h>
 #include <poll.h>
 
 #include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"
 #include "src/sys/scratch.h"
+#include "src/vfs/descriptors.h"
 #include "src/vfs/engine/engine.h"
-#include "src/vfs/vfs.h"
 
 namespace nvcache::vfs {
 
@@ -27,8 +25,7 @@ bool MayHaveFrom(int number) {
          sys::Call(SYS_select, number + 1, sys::Address(wanted), 0, 0, sys::Address(&at_once)) != 0;
 }
 
-// Of so many numbers from `first` on, those that are open, a bit each; all, where the kernel does
-// not say.
+// The open ones of so many numbers from `first` on, a bit each; all, where the kernel does not say.
 constexpr int kAtOnce = sys::kFirstTable;
 uint64_t OpenFrom(int first) {
   static_assert(kAtOnce == 64 && kAsked % kAtOnce == 0);

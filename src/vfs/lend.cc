@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include "src/vfs/lend.h"
+
 //
 // Changes by others to a file where no call of the program's shows them.
 #include <errno.h>
 #include <sys/mman.h>
 
 #include "src/sys/kernel.h"
+#include "src/vfs/descriptors.h"
 #include "src/vfs/engine/access.h"
 #include "src/vfs/engine/claim.h"
-#include "src/vfs/engine/heat.h"
 #include "src/vfs/engine/states.h"
 #include "src/vfs/engine/through.h"
-#include "src/vfs/vfs.h"
 
 namespace nvcache::vfs {
 
@@ -42,7 +43,6 @@ void TakeOffset(int fd) {
 // ---------------------------------------------------------------------------------- By descriptor
 
 long Lend(int fd, bool forever) {
-  if (IsHotFromTheStart()) return PassThrough(fd, forever);
   if (!IsDescription(engine.descriptors.Of(fd))) return NotTracked(fd);
   if (long error = TakeOver(fd); error < 0) return error;
   TableLock lock;
@@ -79,7 +79,6 @@ long PassThrough(int fd, bool forever) {
 // ----------------------------------------------------------------------------------------- By name
 
 long LendPath(int dirfd, const char* path, bool forever) {
-  if (IsHotFromTheStart()) return PassThroughPath(dirfd, path);
   if (!engine.active()) return 0;
   TableLock lock;
   File* file = engine.files.FindByPath(dirfd, path, true);
@@ -91,6 +90,14 @@ long LendPath(int dirfd, const char* path, bool forever) {
 
 long PassThroughPath(int dirfd, const char* path) {
   if (!engine.active()) return 0;
+  Passing passing;
+  {
+    TableLock lock;
+    const File* file = engine.files.FindByPath(dirfd, path, true);
+    if (file == nullptr) return 0;
+    passing.Begin(*file);
+  }
+  if (long error = passing.GoPast(-1); error < 0) return error;
   TableLock lock;
   File* file = engine.files.FindByPath(dirfd, path, true);
   if (file == nullptr) return 0;
@@ -105,12 +112,12 @@ long GiveAwayPath(int dirfd, const char* path) {
   if (long error = claim.TakePath(dirfd, path, true); error < 0) return error;
   if (long error = claim.ToChange(); error < 0) return error;
   TableLock lock;
-  struct stat st;
-  if (sys::Fstatat(dirfd, path, &st, 0) < 0 || !S_ISREG(st.st_mode)) return 0;
+  sys::BornStat st;
+  if (sys::LookAt(dirfd, path, &st, 0) < 0 || !S_ISREG(st.st_mode)) return 0;
   File* file = engine.files.Find(st.st_dev, st.st_ino);
   if (file == nullptr) file = engine.files.New(st);
   if (file == nullptr) {
-    engine.files.TableFull(nullptr);
+    engine.files.TableFull(nullptr, st);
     return 0;
   }
   if (long error = PassThrough(*file); error < 0) return error;
@@ -159,12 +166,11 @@ MapGuard::MapGuard(int fd, bool shared, int protection) {
 
 void MapGuard::Mapped(const void* address, size_t length) const {
   if (file_ == nullptr) return;
-  File& file = *static_cast<File*>(file_);
   {
     TableLock lock;
-    if (engine.mappings.Add(RangeOf(address, length), file)) return;
+    if (engine.mappings.Add(RangeOf(address, length), *file_)) return;
   }
-  PassThroughMapped(file);
+  PassThroughMapped(*file_);
 }
 
 long Protect(const void* address, size_t length, int protection) {
@@ -198,7 +204,7 @@ long Remap(void* address, size_t length, size_t new_length, int flags, void* new
   long result;
   {
     TableLock lock;
-    // Of a shared mapping, a length of 0 makes another one.
+    // A length of 0 makes another mapping of a shared one.
     file = engine.mappings.Find(RangeOf(address, length != 0 ? length : 1), IsAny);
     if (file == nullptr) return kNotOurs;
     result = sys::Call(SYS_mremap, sys::Address(address), static_cast<long>(length),

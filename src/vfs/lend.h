@@ -10,6 +10,8 @@
 
 namespace nvcache::vfs {
 
+struct File;
+
 // There are four cases, by descriptor; where the
 // file system refuses the pending bytes of a cached file, the answer is its negated errno: then the
 // file is still cached, and the program's call must fail. -EBADF: the descriptor is internal.
@@ -20,15 +22,14 @@ namespace nvcache::vfs {
 //                long as a process has it open that has it open now (docs/write-through.md)
 //   PassThrough  they change it, or one that does cannot be seen: it is pass-through
 //
-// Each until the last close here, or `forever`, if their use outlives that (a mapping). With the
-// rule `always`, a lent file is pass-through, too.
+// Each until the last close here, or `forever`, if their use outlives that (a mapping).
 void Publish(int fd);  // and has the kernel know the offset
 long Lend(int fd, bool forever = false);
 long HandOn(int fd, bool forever = false);
 long PassThrough(int fd, bool forever = false);
 
-// The same of a file that is tracked, by its name, following symbolic links: before it is opened
-// where we cannot see.
+// They take a tracked file by its name, following symbolic links, before it is opened where we
+// cannot see.
 long LendPath(int dirfd, const char* path, bool forever = false);
 long PassThroughPath(int dirfd, const char* path);
 
@@ -48,7 +49,7 @@ class MapGuard {
 
  private:
   long error_;
-  void* file_ = nullptr;
+  File* file_ = nullptr;
 };
 // Before mprotect. 0, or the error with which it must fail.
 long Protect(const void* address, size_t length, int protection);

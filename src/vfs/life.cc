@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include "src/vfs/life.h"
+
 #include <sys/resource.h>
 
 #include "src/sys/kernel.h"
 #include "src/sys/memory.h"
+#include "src/vfs/descriptors.h"
 #include "src/vfs/engine/access.h"
 #include "src/vfs/engine/claim.h"
 #include "src/vfs/engine/space.h"
 #include "src/vfs/engine/states.h"
 #include "src/vfs/engine/through.h"
-#include "src/vfs/inherited.h"
+#include "src/vfs/lend.h"
 #include "src/vfs/mirrored.h"
-#include "src/vfs/vfs.h"
+#include "src/vfs/open.h"
 
 namespace nvcache::vfs {
 
@@ -74,8 +77,8 @@ void HandOnInherited() {
   }
 }
 
-// Of a file that the program has locked and keeps open, ours stays open as well, as a descriptor
-// that the new program has inherited: its closing would end the locks. Table lock held.
+// Our descriptor of a file that the program has locked and keeps open stays open as well, as one
+// that the new program inherits: its closing would end the locks. Table lock held.
 void KeepLocks(int flags) {
   const auto has_ours = [](const Description&, const File& file) { return file.backing_fd >= 0; };
   ForEachInherited(has_ours, [&](int, Description&, File& file) {
@@ -95,9 +98,41 @@ bool Start(const Host& host, char** environment, settings::WriteBack rule) {
 
 void Refuse(char** environment, const char* text) { engine.RefuseStart(environment, text); }
 
+namespace {
+
+// Cached files have been given back if the process has become raw now, as by Retire().
+template <typename Function>
+void LookAtCode(Function look) {
+  const bool was_raw = engine.callers.are_raw();
+  look();
+  if (!was_raw && engine.callers.are_raw() && engine.active()) SettleMirror(false);
+}
+
+}  // namespace
+
+void CodeLoaded() {
+  LookAtCode([] { engine.callers.LookAtLoaded(); });
+}
+
+bool LooksAtLoaded() { return engine.active() && engine.callers.are_known() && Callers::looks(); }
+
+void CodeMapped(const void* address, size_t n, bool filled) {
+  if (!filled) return engine.callers.NoteExecutable();
+  LookAtCode([=] { engine.callers.LookAtMemory(address, n); });
+}
+
+void CodeUnseen(const char* culprit) {
+  if (!engine.active() || !Callers::looks()) return;
+  LookAtCode([=] { engine.callers.BecomeRaw(culprit); });
+}
+
 bool IsActive() { return engine.active(); }
 
 bool WantsStreams() { return engine.settings.stdio; }
+
+void SayStreamsPass() {
+  if (engine.active() && engine.settings.stdio) engine.notice.Hinder(lease::Hindrance::kStreams);
+}
 
 [[gnu::hot]] void Stop() { engine.Stop(); }
 
@@ -216,8 +251,8 @@ void AfterThaw() {
   engine.process.EndFreeze();
 }
 
-void Retire() {
-  engine.Retire();
+void Retire(Hindrance why) {
+  engine.Retire(why);
   SettleMirror(false);
 }
 
@@ -240,6 +275,7 @@ void Leave() {
   if (!engine.active()) return;
   // Nobody asks later for the bytes that the parent has in its cache.
   for (uint32_t fd = 0; fd < engine.descriptors.end(); ++fd) TakeOver(static_cast<int>(fd));
+  engine.notice.Hinder(Hindrance::kSeccomp);
   engine.Leave();
   if (!engine.active()) SettleMirror(true);
 }
@@ -253,9 +289,9 @@ void Release() {
 
 namespace {
 
-// A child that sleeps has nothing cached, and no lock on a file. Of the files that the new program
-// will have, it must claim those that are in caches, and settle those of which something may be
-// pending: then it has to wake. Table lock held.
+// A child that sleeps has nothing cached, and no lock on a file. It must claim those of the new
+// program's files that are in caches, and settle those of which something may be pending: then it
+// has to wake. Table lock held.
 bool SleepsOverExec() {
   bool sleeps = engine.process.asleep() && engine.leases.is_open(), inherits = false;
   const auto counts = [&](const Description&, const File&) { return sleeps; };

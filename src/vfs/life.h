@@ -6,10 +6,13 @@
 
 #include <cstdint>
 
+#include "src/lease/hindrances.h"
 #include "src/settings/settings.h"
 #include "src/sys/host.h"
 
 namespace nvcache::vfs {
+
+using lease::Hindrance;
 
 // Reads the settings from `environment` (NULL-terminated "NAME=value"), registers the descriptors
 // that the program inherited, and recovers a dirty pool. Called once, before any other thread
@@ -25,11 +28,22 @@ bool Start(const Host& host, char** environment,
 // fate is added.
 void Refuse(char** environment, const char* text);
 
+// Code has come into the process (docs/limits.md, "Calls past libc"): the dynamic linker has loaded
+// some; or the program has made memory executable, of which `filled` says that there is something
+// in it; or there will be some that nobody can look at. Any time, also before Start.
+void CodeLoaded();
+// It has to be told of that: something may be cached by now.
+bool LooksAtLoaded();
+void CodeMapped(const void* address, size_t n, bool filled);
+void CodeUnseen(const char* culprit);
+
 // False before Start, and if it was: no descriptor is tracked, no file cached.
 bool IsActive();
 
-// NVCACHE_STDIO: whether the front end shall bring the streams of libc here, if it can.
+// NVCACHE_STDIO: whether the front end shall bring the streams of libc here, if it can. Where it
+// cannot, it says so.
 bool WantsStreams();
+void SayStreamsPass();
 
 // Brings the log to the files (unless NVCACHE_DRAIN_AT_EXIT=0): to the disk, or to the kernel where
 // another process will see to the rest. Every file is the kernel's then, and the pool is released.
@@ -95,16 +109,16 @@ long BeforeFreeze();
 void AfterFreeze(bool frozen);
 void AfterThaw();
 
-// As Release, and nothing is cached any more: when our picture of the process cannot be kept
-// right from now on (a thread with descriptors of its own, io_uring).
-void Retire();
+// Release, and nothing is cached any more: our picture of the process cannot be kept right from now
+// on, for that reason.
+void Retire(Hindrance why);
 
 // In a child that has a copy of our memory, but shares its parent's descriptors, after the parent
 // has retired: every call answers kNotOurs from now on. No locks are taken.
 void LeaveInChild();
 
-// As Retire, and the engine is there no more, as before Start: nothing here makes a system
-// call from then on. Before the program has the kernel refuse calls, or kill it for them. If the
+// Retire, and the engine is there no more, as before Start: nothing here makes a system call from
+// then on. It comes before the program has the kernel refuse calls, or kill it for them. If the
 // file system refuses bytes, these stay in the cache, and the engine with them: IsActive() tells.
 void Leave();
 

@@ -7,22 +7,21 @@
 #include <sys/uio.h>
 
 #include "src/sys/kernel.h"
-#include "src/vfs/data.h"
 #include "src/vfs/engine/access.h"
 #include "src/vfs/folder.h"
-#include "src/vfs/sizes.h"
+#include "src/vfs/sync.h"
 
 namespace nvcache::vfs {
 
 namespace {
 
-// Of /proc and its like there is nothing to sync.
+// A file of /proc and its like has nothing to sync.
 long SyncFile(int fd) {
   const long error = sys::Fsync(fd);
   return error == -EINVAL ? 0 : error;
 }
 
-// By the program's own descriptor, which has to hear of each error.
+// It syncs by the program's own descriptor, which has to hear of each error.
 long SyncForReal(int fd) {
   const long drained = Drain(fd);
   return drained < 0 && drained != kNotOurs ? drained : SyncFile(fd);
@@ -35,7 +34,7 @@ long SyncAllForReal(int /*fd*/) {
 
 long SyncNothing(int /*fd*/) { return 0; }
 
-// As if the program had called fsync: so a file or folder that is changed twice is in the log.
+// It counts as the program's fsync: so a file or folder that is changed twice is in the log.
 long SyncNow(int fd) {
   const long synced = Fsync(fd);
   return synced == kNotOurs ? SyncFile(fd) : synced;
@@ -51,7 +50,7 @@ long WithFolderOf(int dirfd, const char* path, Sync sync) {
   const long fd = found ? sys::Openat(folder.fd(), ".", kFlags) : -ENOENT;
   if (fd < 0) return sys::Call(SYS_sync);
   const long error = sync(static_cast<int>(fd));
-  sys::Close(static_cast<int>(fd));
+  OwnDescriptors::Return(static_cast<int>(fd));
   return error;
 }
 

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "src/vfs/name_log.h"
 
-#include <sys/sysmacros.h>
-
 #include <cstddef>
 
-#include "src/nvlog/through.h"
+#include "src/nvlog/group_writer.h"
 #include "src/sys/kernel.h"
 #include "src/vfs/engine/engine.h"
 #include "src/vfs/engine/through.h"
-#include "src/vfs/vfs.h"
 
 namespace nvcache::vfs {
 
@@ -34,13 +31,13 @@ namespace {
 // `may`: whether to commit, when something is pending already.
 template <typename May>
 bool Commit(const NameRecord& record, Tally* a, Tally* b, May may) {
-  nvlog::ThroughWriter writer(engine.through);
+  nvlog::GroupWriter writer(engine.log);
   if (writer.BeginName(record) != nvlog::Outcome::kDone) return false;
-  const nvlog::Lsn lsn = engine.log.Draw();
+  const nvlog::Lsn lsn = writer.Draw();
   if (a != nullptr) Tallies::Raise(a->lsn, lsn);
   if (b != nullptr) Tallies::Raise(b->lsn, lsn);
   if (!may()) return false;
-  writer.Commit(lsn);
+  writer.Commit();
   engine.checkpoint.NotePending();
   return true;
 }
@@ -58,8 +55,6 @@ bool CommitAttributes(const NameRecord& record, const NamesLock& lock, Tally* ta
   return Commit(record, tally, nullptr,
                 [&] { return lock.IsOwn() && Tallies::StandingOf(*tally) == then; });
 }
-
-uint64_t DeviceOf(const struct statx& st) { return makedev(st.stx_dev_major, st.stx_dev_minor); }
 
 uint64_t MarkOf(const struct statx& st) {
   return MarkOf({st.stx_ctime.tv_sec, st.stx_ctime.tv_nsec}, st.stx_size);

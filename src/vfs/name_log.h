@@ -10,7 +10,7 @@
 
 #include "src/lease/tally.h"
 #include "src/pool/name_record.h"
-#include "src/vfs/engine/names_lock.h"
+#include "src/vfs/names_lock.h"
 
 namespace nvcache::vfs {
 
@@ -28,7 +28,6 @@ bool CommitName(const pool::NameRecord& record, const NamesLock& lock, lease::Ta
 bool CommitAttributes(const pool::NameRecord& record, const NamesLock& lock, lease::Tally* tally,
                       const lease::Standing& then);
 
-uint64_t DeviceOf(const struct statx& st);
 // How a file is left (through.h).
 uint64_t MarkOf(const struct statx& st);
 uint64_t MarkOf(const struct stat& st);

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include "src/vfs/names.h"
+
 //
 // Names and attributes.
 #include "src/sys/check.h"
@@ -8,8 +10,8 @@
 #include "src/vfs/engine/claim.h"
 #include "src/vfs/engine/settle.h"
 #include "src/vfs/engine/states.h"
+#include "src/vfs/lend.h"
 #include "src/vfs/mirrored.h"
-#include "src/vfs/vfs.h"
 
 namespace nvcache::vfs {
 
@@ -23,11 +25,11 @@ void PublishCached(File& file) {
   file.lock.UnlockShared();
 }
 
-// A cached file of which something is pending, with its lock shared, so that it stays; or nullptr.
-File* EnterPending(dev_t dev, ino_t ino) {
+// A cached file that was written, with its lock shared, so that it stays; or nullptr.
+File* EnterWritten(dev_t dev, ino_t ino) {
   TableLock lock;
   File* file = engine.files.Find(dev, ino);
-  if (file == nullptr || file->state.load() != State::kCached || file->pending.load() == 0) {
+  if (file == nullptr || file->state.load() != State::kCached || file->newest.load() == 0) {
     return nullptr;
   }
   file->lock.LockShared();
@@ -52,11 +54,11 @@ bool StaysInLog(File& file) {
 bool PublishOwn(dev_t dev, ino_t ino) {
   if (!engine.attached()) return false;
   sys::InEngine inside;
-  File* file = EnterPending(dev, ino);
+  File* file = EnterWritten(dev, ino);
   if (file == nullptr) return false;
-  const long published = Publish(*file);
+  Publish(*file);
   file->lock.UnlockShared();
-  return published != 0;
+  return true;
 }
 
 // Its name or its size may have changed. File lock, exclusive; nothing pending.
@@ -79,7 +81,7 @@ bool IsLastName(const File& file, const struct stat& st) {
 
 }  // namespace
 
-// Of a file that was brought to the disk already, the images may still have records.
+// The images may still have records of a file that was brought to the disk already.
 long Removal::Announce(int dirfd, const char* path) {
   NVCACHE_CHECK(inode_ == 0);
   if (!IsMirrored() || !engine.active() || !engine.attached() || path == nullptr) return 0;
@@ -149,7 +151,7 @@ long NameGuard::Add(int dirfd, const char* path, bool follow, Fate fate, bool lo
   file->lock.Lock();
   Held& held = held_[held_[0].file == nullptr ? 0 : 1];
   if (fate == Fate::kIsRemoved && found && IsLastName(*file, st) && StaysInLog(*file)) {
-    held = {file, true};  // which is not worth a drain
+    held = {file, true};  // it is not worth a drain
     return 0;
   }
   if (long error = DrainExclusively(*file); error < 0) {
@@ -163,7 +165,7 @@ long NameGuard::Add(int dirfd, const char* path, bool follow, Fate fate, bool lo
 void NameGuard::LetGo() {
   for (Held& held : held_) {
     if (held.file == nullptr) continue;
-    File& file = *static_cast<File*>(held.file);
+    File& file = *held.file;
     const bool unlinked = Unlinked(file);
     if (held.removes && unlinked) {
       file.removed.store(true);
@@ -207,11 +209,12 @@ void NewestSize(dev_t dev, ino_t ino, off_t* size) {
 bool PublishBytes(int fd) {
   if (IsForeign(fd)) {
     struct stat st;
-    return sys::Fstat(fd, &st) == 0 && AwaitPublication(st.st_dev, st.st_ino);
+    if (sys::Fstat(fd, &st) == 0) AwaitPublication(st.st_dev, st.st_ino);
+    return true;
   }
   Access access;
-  if (access.Enter(fd, Access::kData) != 0 || !access.cached()) return false;
-  return Publish(access.file()) != 0;
+  if (access.Enter(fd, Access::kData) != 0 || !access.cached()) return true;
+  return Publish(access.file()) >= 0;
 }
 
 void NewestSizeOf(int fd, off_t* size) {

@@ -10,16 +10,19 @@
 
 namespace nvcache::vfs {
 
+struct File;
+
 // For the stat family, after a real call that has met a regular file: size, blocks and times are
-// the kernel's, once it has the bytes. True: it had not, and now does; the call must be made again.
+// the kernel's, once it has the bytes. True: when it was asked, it may have lacked some, and now
+// has them; the call must be made again. The cleanup thread may have brought them since.
 bool PublishInode(dev_t dev, ino_t ino);
 
 // Replaces *size by the newest size when (dev, ino) is a cached file: for the second of these
 // calls, in case the file system has refused the bytes.
 void NewestSize(dev_t dev, ino_t ino, off_t* size);
 
-// The same by a descriptor, without the table lock, which fork holds while it waits for the
-// streams' locks.
+// They do so by a descriptor, before the call, without the table lock, which fork holds while it
+// waits for the streams' locks. False: the file system has refused the bytes.
 bool PublishBytes(int fd);
 void NewestSizeOf(int fd, off_t* size);
 
@@ -74,7 +77,7 @@ class NameGuard {
  private:
   // A file that is locked, and the fate of its records in the log.
   struct Held {
-    void* file = nullptr;
+    File* file = nullptr;
     bool removes = false;  // it stays there, and the log says that the last name goes
   };
   void LetGo();

@@ -4,7 +4,7 @@
 #include <errno.h>
 
 #include "src/sys/kernel.h"
-#include "src/vfs/data.h"
+#include "src/vfs/births.h"
 #include "src/vfs/engine/access.h"
 #include "src/vfs/engine/heat.h"
 #include "src/vfs/engine/settle.h"
@@ -25,8 +25,9 @@ bool IsGiven(const File& file) {
   return false;
 }
 
-// Starts to track the file that was just opened. Table lock held.
-void Track(int fd, int flags, const struct stat& st) {
+// Starts to track the file that was just opened. False: no call on it will be followed, for there
+// is no room, or the file passes through. Table lock held.
+bool Track(int fd, int flags, const sys::BornStat& st) {
   File* file = engine.files.Find(st.st_dev, st.st_ino);
   if (file == nullptr) {
     file = engine.files.New(st);
@@ -37,21 +38,37 @@ void Track(int fd, int flags, const struct stat& st) {
   Description* description =
       file != nullptr && number_fits ? engine.files.NewDescription(*file, flags, st) : nullptr;
   if (description == nullptr) {
-    // No room to remember it. Nobody may cache the file while this descriptor is open, and we
-    // shall not know when it is closed.
-    engine.files.TableFull(file);
-    return;
+    // No room to remember it, and we shall not know when it is closed.
+    engine.files.TableFull(file, st);
+    return false;
   }
   engine.descriptors.Set(fd, description);
   if (file->state.load() == State::kForeign) GiveBack(*file);
-  if (!IsFollowed(file->state.load())) return;
-  if ((flags & O_DIRECT) != 0) {
+  if (!IsFollowed(file->state.load())) return false;
+  if ((flags & O_DIRECT) != 0 || (Writes(flags) && engine.callers.are_raw())) {
     PassThrough(*file);
-  } else if (Writes(flags) && IsHotFromTheStart() && file->state.load() == State::kKernel) {
-    const bool may = !engine.files.full() && !engine.process.replacing() && !IsGiven(*file) &&
-                     engine.attachment.Attach();
-    if (!may || !BeginCaching(*file, fd)) PassThrough(*file);
+  } else if (Writes(flags) && IsHotFromTheStart() && file->state.load() == State::kKernel &&
+             !IsGiven(*file) && engine.attachment.Attach()) {
+    BeginCaching(*file, fd);  // or else Opened() settles it
   }
+  return IsFollowed(file->state.load());
+}
+
+// By the rule that it is hot from the start, and is not cached: groups of it count still, or others
+// use it. Table lock held.
+bool IsToBeSettled(int fd, int flags) {
+  const Description* description = engine.descriptors.Of(fd);
+  return Writes(flags) && IsHotFromTheStart() && IsDescription(description) &&
+         IsKernels(description->file.load()->state.load());
+}
+
+// An error that the kernel tells us here it tells nobody again: it is the open's. No lock.
+long SettleOpened(int fd) {
+  const long heard = SyncShared(fd);
+  if (heard < 0 && heard != kNotOurs) return heard;
+  WarmUp(fd);
+  const long error = SyncShared(fd);  // if it is cached now, that is nothing
+  return error == kNotOurs ? 0 : error;
 }
 
 bool CanCut(int flags) {
@@ -62,25 +79,25 @@ bool CanCut(int flags) {
 }
 
 // Each byte of the file is on the disk or in a log of write-through.
-bool IsKnownShared(const struct stat& st) {
+bool IsKnownShared(const sys::BornStat& st) {
   if (!engine.leases.is_open() || sys::IsSharing()) return false;
-  const lease::Tally* tally = engine.tallies.Find(lease::TagOf(st.st_dev, st.st_ino));
+  const lease::Tally* tally = engine.tallies.Find(lease::TagOf(st));
   return tally != nullptr && lease::Tallies::StandingOf(*tally).known;
 }
 
 // The file that an open with these flags finds under the path. The kernel takes RESOLVE_CACHED for
 // no open that cuts, so its being there does not matter.
-long Look(int dirfd, const char* path, int flags, uint64_t resolve, struct stat* st) {
+long Look(int dirfd, const char* path, int flags, uint64_t resolve, sys::BornStat* st) {
   const int nofollow = flags & O_NOFOLLOW;
   if (resolve == 0) {
-    return sys::Fstatat(dirfd, path, st, nofollow != 0 ? AT_SYMLINK_NOFOLLOW : 0);
+    return sys::LookAt(dirfd, path, st, nofollow != 0 ? AT_SYMLINK_NOFOLLOW : 0);
   }
   open_how how = {};
   how.flags = static_cast<uint64_t>(O_PATH | O_CLOEXEC | nofollow);
   how.resolve = resolve & ~uint64_t{RESOLVE_CACHED};
   const long fd = sys::Openat2(dirfd, path, how);
   if (fd < 0) return fd;
-  const long result = sys::Fstat(static_cast<int>(fd), st);
+  const long result = sys::Look(static_cast<int>(fd), st);
   sys::Close(static_cast<int>(fd));
   return result;
 }
@@ -92,6 +109,7 @@ OpenGuard::OpenGuard(int dirfd, const char* path, int flags, mode_t mode, uint64
                      bool plain)
     : flags_(flags), path_(path), names_((flags & O_CREAT) != 0), dirfd_(dirfd) {
   if (!engine.active() && !sys::IsSharing()) return;
+  if (IsHotFromTheStart() && Writes(flags) && !sys::IsSharing()) engine.callers.Know();
   if ((flags & O_CREAT) != 0) names_.Create(dirfd, path, flags, mode, !plain);
   error_ = names_.error();
   // A new file has nothing to cut off.
@@ -101,10 +119,10 @@ OpenGuard::OpenGuard(int dirfd, const char* path, int flags, mode_t mode, uint64
 void OpenGuard::PrepareToCut(uint64_t resolve, bool plain) {
   const int dirfd = dirfd_, flags = flags_;
   const char* path = path_;
-  struct stat st;
+  sys::BornStat st;
   const bool exists = !names_.is_free() && Look(dirfd, path, flags, resolve, &st) == 0;
   if (exists && !S_ISREG(st.st_mode)) return;
-  if (exists) error_ = by_path_.Take(st.st_dev, st.st_ino);
+  if (exists) error_ = by_path_.Take(st);
   cuts_shared_ = plain && error_ == 0 && exists && IsKnownShared(st) && CanCut(flags);
   if (cuts_shared_) return;
   if (exists && error_ == 0) error_ = by_path_.ToChange();
@@ -116,7 +134,7 @@ void OpenGuard::PrepareToCut(uint64_t resolve, bool plain) {
   if (file == nullptr || file->state.load() != State::kCached) return;
   file->lock.Lock();
   file_ = file;
-  // Of an open without O_TRUNC, the kernel looks at the right to write only if it is to write; and
+  // The kernel looks at the right to write in an open without O_TRUNC only if it is to write; and
   // one that must fail shall fail.
   const int access = flags & O_ACCMODE;
   const bool fails = (flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL);
@@ -127,7 +145,7 @@ void OpenGuard::PrepareToCut(uint64_t resolve, bool plain) {
 
 // The kernel is about to cut the file.
 void OpenGuard::Drain() {
-  File& file = *static_cast<File*>(file_);
+  File& file = *file_;
   replaces_ = false;
   error_ = DrainExclusively(file);
   cuts_ = file.size.load() > 0;
@@ -167,12 +185,22 @@ long OpenGuard::OpenThere() {
   return kNotOurs;
 }
 
+namespace {
+
+// Apart, so that its words are not on the stack while the file is cut.
+[[gnu::noinline]] bool IsOf(const File& file, int fd) {
+  struct stat st;
+  return sys::Fstat(fd, &st) == 0 && st.st_dev == file.device && st.st_ino == file.inode;
+}
+
+}  // namespace
+
 // The file that has the name by now is treated as the kernel would have treated it.
 long OpenGuard::Replace() {
   if (names_.logs()) {
     const long result = Create();
     if (result != kNotOurs && result != kBeginAnew) return result;
-    names_.GoPastAfterwards();
+    names_.MadeUnlogged();
     return kNotOurs;
   }
   if (cuts_shared_) return OpenToCut();
@@ -184,21 +212,20 @@ long OpenGuard::Replace() {
     return error_ < 0 ? error_ : kNotOurs;
   }
   if (opened < 0) return opened;
-  File& file = *static_cast<File*>(file_);
+  File& file = *file_;
   const auto fd = static_cast<int>(opened);
-  struct stat st;
-  const bool same = sys::Fstat(fd, &st) == 0 && st.st_dev == file.device && st.st_ino == file.inode;
-  const bool cuts = same && file.size.load() > 0;
+  const bool cuts = IsOf(file, fd) && file.size.load() > 0;
   if (cuts && CutLogged(file, 0) == 0) return opened;
   if (cuts) Drain();
+  const dramcache::KernelChange change(file);
   const long error = error_ < 0 ? error_ : sys::Ftruncate(fd, 0);
   if (error == 0) return opened;
-  sys::Close(fd);
+  OwnDescriptors::Return(fd);
   return error;
 }
 
 OpenGuard::~OpenGuard() {
-  if (file_ != nullptr) static_cast<File*>(file_)->lock.Unlock();
+  if (file_ != nullptr) file_->lock.Unlock();
   UnlockTable();
 }
 
@@ -224,11 +251,11 @@ long OpenGuard::Cut(int fd) {
   return result == kNotOurs ? sys::Ftruncate(fd, 0) : result;
 }
 
-// By a child that shares our memory: its descriptors are none of ours.
+// A child that shares our memory has opened it: its descriptors are none of ours.
 long OpenGuard::OpenedInChild(int fd) {
-  struct stat st;
-  const bool opened = fd >= 0 && (flags_ & O_PATH) == 0 && sys::Fstat(fd, &st) == 0;
-  return opened && S_ISREG(st.st_mode) ? by_descriptor_.Take(st.st_dev, st.st_ino) : 0;
+  sys::BornStat st;
+  const bool opened = fd >= 0 && (flags_ & O_PATH) == 0 && sys::Look(fd, &st) == 0;
+  return opened && S_ISREG(st.st_mode) ? by_descriptor_.Take(st) : 0;
 }
 
 long OpenGuard::Opened(int fd) {
@@ -236,7 +263,7 @@ long OpenGuard::Opened(int fd) {
   if (sys::IsSharing()) return OpenedInChild(fd);
   if (!engine.active()) return 0;
   LockTable();
-  if (auto* file = static_cast<File*>(file_); file != nullptr) {
+  if (File* const file = file_; file != nullptr) {
     if (!replaces_) {
       Resync(*file);
       if (cuts_) AwaitSync(*file);
@@ -245,27 +272,39 @@ long OpenGuard::Opened(int fd) {
     file->lock.Unlock();
     file_ = nullptr;
   }
-  struct stat st;
-  const bool trackable = fd >= 0 && (flags_ & O_PATH) == 0 && sys::Fstat(fd, &st) == 0 &&
+  sys::BornStat st;
+  const bool trackable = fd >= 0 && (flags_ & O_PATH) == 0 && sys::Look(fd, &st) == 0 &&
                          S_ISREG(st.st_mode) && engine.file_systems.Trackable(fd, st);
   if (trackable) {
     UnlockTable();
-    error_ = by_descriptor_.Take(st.st_dev, st.st_ino);
+    error_ = by_descriptor_.Take(st);
     if ((flags_ & O_DIRECT) != 0 && error_ == 0) error_ = by_descriptor_.ToChange();
     LockTable();
     // The process that has let go of the file has brought it up to date.
-    if (error_ == 0 && by_descriptor_.has_waited()) error_ = sys::Fstat(fd, &st);
+    if (error_ == 0 && by_descriptor_.has_waited()) error_ = sys::Look(fd, &st);
   }
   if (fd >= 0) engine.files.Vacate(fd);
   if (trackable && error_ == 0 && engine.active()) {
     engine.files.ForgetClosed(st);
-    Track(fd, flags_, st);
+    // Other processes, dead ones as well, may have left groups of it in the log: a recovery would
+    // lay them over what is written by this descriptor.
+    const bool followed = Track(fd, flags_, st);
+    const bool unseen = Writes(flags_) || !IsDescription(engine.descriptors.Of(fd));
+    if (!followed && unseen && (flags_ & O_DIRECT) == 0) {
+      UnlockTable();
+      error_ = by_descriptor_.ToChange();
+      LockTable();
+    } else if (IsToBeSettled(fd, flags_)) {
+      UnlockTable();
+      error_ = SettleOpened(fd);
+      LockTable();
+    }
   }
   const bool creates = names_.has_created() || names_.creates_elsewhere();
   if ((creates || cuts_shared_) && fd >= 0 && error_ == 0) {
     UnlockTable();
     names_.End();
-    if (names_.creates_elsewhere()) NameCall::CreatedElsewhere(fd);
+    if (names_.creates_elsewhere()) SyncElsewhere(fd);
     if (names_.has_created()) BeginKnown(fd, names_.created());
     if (cuts_shared_) error_ = Cut(fd);
     LockTable();

@@ -14,6 +14,8 @@
 
 namespace nvcache::vfs {
 
+struct File;
+
 // Brackets a real open() of `path`, so that O_TRUNC is ordered with the log:
 //
 //   OpenGuard guard(dirfd, path, flags, resolve);  // open_how::resolve of openat2, 0 of others
@@ -65,7 +67,7 @@ class OpenGuard {
   bool replaces_ = false;     // by Replace()
   bool cuts_shared_ = false;  // a file of the kernel's, by way of the log
   int dirfd_;
-  void* file_ = nullptr;
+  File* file_ = nullptr;
 };
 
 }  // namespace nvcache::vfs

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Offsets, sizes and durability.
+// Offsets and sizes.
 #include "src/vfs/sizes.h"
 
 #include <errno.h>
@@ -9,16 +9,15 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "src/sys/check.h"
 #include "src/sys/kernel.h"
 #include "src/vfs/engine/access.h"
 #include "src/vfs/engine/claim.h"
-#include "src/vfs/engine/heat.h"
 #include "src/vfs/engine/settle.h"
 #include "src/vfs/engine/space.h"
 #include "src/vfs/engine/states.h"
 #include "src/vfs/engine/through.h"
-#include "src/vfs/folder.h"
-#include "src/vfs/vfs.h"
+#include "src/vfs/mend.h"
 
 namespace nvcache::vfs {
 
@@ -53,40 +52,33 @@ File* Changeable(const ExclusiveAccess& access) {
   return file.failing.load() == 0 && engine.own.Check(file) == 0 ? &file : nullptr;
 }
 
-// The kernel gets what it lacks of the page that `offset` lies within, so that a part of it can be
-// erased. 0, or what the file system says.
-long WriteBackAround(File& file, uint64_t offset) {
-  if (offset % pool::kPageSize == 0) return 0;
-  const uint64_t number = offset / pool::kPageSize;
-  radix::PageDescriptor* page = file.pages.Find(engine.supply, number);
-  if (page == nullptr) return 0;
-  sys::Lock lock(page->lock);
-  return engine.cache.WriteBack(file, number, *page);
-}
+// The kernel gets what was written before, to whichever file: who looks without us sees no size,
+// and no hole, before what came first. 0, or a negated errno.
+long PublishAllBefore(File& file) { return std::min(engine.cleaner.WriteBackBefore(file), 0L); }
 
 // Calls append() until it finds room in the log, or there is no hope of that.
 template <typename Append>
-long WithRoom(Append append) {
+Next WithRoom(Append append) {
   for (;;) {
     const uint32_t room = engine.log.RoomSeen();
-    const long error = append();
-    if (error != kLogFull) return error;
-    if (engine.cleaner.overloaded()) return kUnsettled;
+    const Next next = append();
+    if (next != Next::kAwaitRoom) return next;
+    if (engine.cleaner.overloaded()) return Next::kPassThrough;
     engine.log.WaitForRoom(room);
   }
 }
 
 // The log first: its records of these bytes may reach the disk no more when the kernel has lost
-// them. A write-back that is under way ends before the page is forgotten, so before the kernel
-// erases. `erase` is the kernel's part; the cleanup thread makes up for a part that it refuses. As
-// AppendMark; unless it is 0, nothing has happened.
+// them. `erase` is the kernel's part; the cleanup thread makes up for a part that it refuses. As
+// AppendMark; unless it is kDone, nothing has happened.
 template <typename Erase>
-long TryErase(File& file, nvlog::Kind kind, const dramcache::Erasure& range, Erase erase) {
+Next TryErase(File& file, nvlog::Kind kind, const dramcache::Erasure& range, Erase erase) {
   const bool cuts = range.end == dramcache::Erasure::kToTheEnd;
   sys::Lock lock(file.erase_lock);
   nvlog::Lsn lsn;
   const uint64_t length = cuts ? 0 : range.end - range.begin;
-  if (long error = AppendMark(file, kind, range.begin, length, &lsn); error < 0) return error;
+  const Next next = AppendMark(file, kind, range.begin, length, &lsn);
+  if (next != Next::kDone) return next;
   file.erasures.Add({lsn, range.begin, range.end});
   const uint64_t first = range.begin / pool::kPageSize;
   file.pages.ForEach(engine.supply, [&](uint64_t number, radix::PageDescriptor& page) {
@@ -96,18 +88,15 @@ long TryErase(File& file, nvlog::Kind kind, const dramcache::Erasure& range, Era
   });
   if (const long error = erase(); error < 0) file.erase_error.store(static_cast<int>(-error));
   file.erased.store(true);
-  return 0;
+  return Next::kDone;
 }
 
 // Room is waited for without erase_lock: the cleanup thread passes no erasure of the file while
-// somebody has that. 0, or nothing has happened.
+// somebody has that. False: nothing has happened.
 template <typename Erase>
-long EraseLogged(File& file, nvlog::Kind kind, const dramcache::Erasure& range, Erase erase) {
-  const bool cuts = range.end == dramcache::Erasure::kToTheEnd;
-  if (!file.erasures.HasRoom()) return kUnsettled;
-  if (WriteBackAround(file, range.begin) < 0) return kUnsettled;
-  if (!cuts && WriteBackAround(file, range.end) < 0) return kUnsettled;
-  return WithRoom([&] { return TryErase(file, kind, range, erase); });
+bool EraseLogged(File& file, nvlog::Kind kind, const dramcache::Erasure& range, Erase erase) {
+  if (!file.erasures.HasRoom() || PublishAllBefore(file) < 0) return false;
+  return WithRoom([&] { return TryErase(file, kind, range, erase); }) == Next::kDone;
 }
 
 // The file has grown, by the kernel's own call: the log says so. fsync and the next record wait for
@@ -117,24 +106,31 @@ void GrewTo(File& file, uint64_t size) {
   file.sparse.store(true);
   file.size.store(size);
   const auto append = [&] { return AppendMark(file, nvlog::Kind::kTruncate, size, 0, &lsn); };
-  if (WithRoom(append) == 0) return;
+  if (WithRoom(append) == Next::kDone) return;
   file.awaited.fetch_add(1);
   file.changes.fetch_add(1);
+}
+
+bool KernelHasSize(const File& file, uint64_t size) {
+  struct stat st;
+  return sys::Fstat(file.backing_fd, &st) == 0 && static_cast<uint64_t>(st.st_size) == size;
 }
 
 // kNotOurs: not by way of the log, if at all.
 long TruncateLogged(int fd, uint64_t length) {
   if (long error = TakeOver(fd); error < 0) return error;
-  if (SyncAwaited(fd) < 0) return kNotOurs;
+  if (!SyncAwaited(fd)) return kNotOurs;
   ExclusiveAccess access(fd);
   File* file = Changeable(access);
   if (file == nullptr) return kNotOurs;
   const uint64_t size = file->size.load();
-  // Of this size, as SQLite does it at each checkpoint: no byte that the log has is touched. The
-  // kernel's size may lag behind, and is right afterwards; its time and the blocks behind the end
-  // are its business.
+  // No byte that the log has is touched if the file keeps its size, as SQLite has it do at each
+  // checkpoint, or grows. The kernel's size may lag behind, and is right afterwards; its time and
+  // the blocks behind the end are its business.
   const auto end = static_cast<off_t>(length);
   if (length >= size) {
+    const dramcache::KernelChange change(*file);
+    if (!KernelHasSize(*file, length) && PublishAllBefore(*file) < 0) return kNotOurs;
     const long result = sys::Ftruncate(file->backing_fd, end);
     if (result == 0 && length > size) GrewTo(*file, length);
     return result;
@@ -154,14 +150,16 @@ long FallocateLogged(int fd, int mode, off_t offset, off_t length) {
     return kNotOurs;
   }
   if (long error = TakeOver(fd); error < 0) return error;
-  if (SyncAwaited(fd) < 0) return kNotOurs;
+  if (!SyncAwaited(fd)) return kNotOurs;
   ExclusiveAccess access(fd);
   File* file = Changeable(access);
   if (file == nullptr) return kNotOurs;
   const uint64_t size = file->size.load();
   const auto last = static_cast<uint64_t>(end);
+  const dramcache::KernelChange change(*file);
   const bool grows = (mode & FALLOC_FL_KEEP_SIZE) == 0 && last > size;
   if (allocates) {
+    if (grows && PublishAllBefore(*file) < 0) return kNotOurs;
     const long result = sys::Fallocate(fd, mode, offset, length);
     if (result == 0 && grows) GrewTo(*file, last);
     file->changes.fetch_add(1);  // the blocks are in no log
@@ -171,19 +169,11 @@ long FallocateLogged(int fd, int mode, off_t offset, off_t length) {
   // Whether the file system can, and the program may: beyond the end there is nothing to lose.
   const auto beyond = static_cast<off_t>((size / pool::kPageSize + 2) * pool::kPageSize);
   if (sys::Fallocate(fd, kHole, beyond, pool::kPageSize) < 0) return kNotOurs;
-  // The kernel may not know of the size yet, and nobody writes the erased bytes. If it does, it
-  // would drop the blocks that the program has allocated beyond the end.
-  struct stat st;
-  if (sys::Fstat(file->backing_fd, &st) < 0) return kNotOurs;
-  const auto known = static_cast<uint64_t>(st.st_size);
-  if (known < size && sys::Ftruncate(file->backing_fd, static_cast<off_t>(size)) < 0) {
-    return kNotOurs;
-  }
   const dramcache::Erasure range = {0, static_cast<uint64_t>(offset), std::min(last, size)};
-  const long result = EraseLogged(*file, nvlog::Kind::kErase, range, [&] {
+  const bool erased = EraseLogged(*file, nvlog::Kind::kErase, range, [&] {
     return sys::Fallocate(file->backing_fd, mode, offset, length);
   });
-  if (result < 0) return kNotOurs;
+  if (!erased) return kNotOurs;
   file->sparse.store(true);
   return 0;
 }
@@ -200,13 +190,14 @@ long CutLogged(File& file, uint64_t length) {
   // Whether it may be cut at all; nothing can be taken back later. Not to the kernel's own size:
   // the cleanup thread may just write beyond that.
   const auto whole = static_cast<off_t>(file.size.load());
-  if (engine.own.Check(file) < 0) return kNotOurs;
+  if (engine.own.Check(file) < 0 || Publish(file) < 0) return kNotOurs;
+  const dramcache::KernelChange change(file);
   if (long error = sys::Ftruncate(file.backing_fd, whole); error < 0) return error;
   const dramcache::Erasure range = {0, length, dramcache::Erasure::kToTheEnd};
   const auto end = static_cast<off_t>(length);
-  const long result = EraseLogged(file, nvlog::Kind::kTruncate, range,
-                                  [&] { return sys::Ftruncate(file.backing_fd, end); });
-  if (result < 0) return kNotOurs;
+  const bool cut = EraseLogged(file, nvlog::Kind::kTruncate, range,
+                               [&] { return sys::Ftruncate(file.backing_fd, end); });
+  if (!cut) return kNotOurs;
   file.size.store(length);
   if (length == 0) file.sparse.store(false);
   return 0;
@@ -249,110 +240,41 @@ long Lseek(int fd, off_t offset, int whence) {
 
 namespace {
 
-long SyncCached(int fd);
-
-}  // namespace
-
-long Fsync(int fd) {
-  bool hot = false;
-  {
-    Access access;
-    const long entered = access.Enter(fd, Access::kData);
-    if (entered != 0) return entered == kNotOurs ? SyncFolder(fd) : entered;
-    hot = !access.cached() && CountSync(access.file());
-  }
-  if (hot) WarmUp(fd);
-  const long shared = SyncShared(fd);
-  return shared != kNotOurs ? shared : SyncCached(fd);
-}
-
-namespace {
-
-// The same of a cached file; kNotOurs of any other.
-long SyncCached(int fd) {
-  Access access;
-  if (long r = access.Enter(fd, Access::kData); r != 0) return r;
-  if (!access.cached()) {
-    access.Leave();
-    WarmFolderOf(fd);
-    return kNotOurs;
-  }
-  File& file = access.file();
-  const Description& description = access.description();
-  const int error = file.errors.Take(&access.description().errors_heard);
-  const uint32_t changes = file.changes.load();
-  const uint32_t awaited = file.awaited.load();
-  const uint32_t drops = description.drops.load();
-  const bool owes = error != 0 || file.changes_synced.load() != changes;
-  access.Leave();
-  if (!owes && engine.checkpoint.EndUnloggedNames()) return 0;
-  WarmFolderOf(fd);
-  // By the program's own descriptor: each hears once of an error, after which the kernel may have
-  // dropped bytes, and an error that ours has to hear is for the cleanup thread (I10). If there was
-  // one, the program's has it, too, and should not tell it a second time.
-  const long result = sys::Fsync(fd);
-  if (error != 0) return -error;
-  if (result < 0) return result;
-  // Unless the number was another file's meanwhile.
-  if (access.Enter(fd, Access::kData) != 0 || &access.description() != &description ||
-      description.drops.load() != drops || !access.cached()) {
-    return 0;
-  }
-  // After it: another thread's fsync that finds all of them covered returns at once. Attributes may
-  // have been set meanwhile.
-  file.changes_synced.store(changes);
-  file.awaited_synced.store(awaited);
-  return 0;
-}
-
-}  // namespace
-
-long SyncRange(int fd) {
-  {
-    Access access;
-    if (const long r = access.Enter(fd, Access::kData); r != 0) return r;
-    if (access.cached()) {
-      access.Leave();
-      return SyncCached(fd);
-    }
-  }
-  return BytesAreInLog(fd) ? 0 : kNotOurs;
-}
-
-namespace {
-
-// Of a file of the kernel's. `past_log`: not by way of the log.
-long TruncateKernel(int fd, Access& access, off_t length, bool past_log) {
+// One attempt at a cut of a file of the kernel's.
+Next TruncateKernel(int fd, Access& access, off_t length, Attempt* attempt) {
   Passing passing;
-  if (passing.Begin(access.file()) != nullptr && !past_log) {
-    bool unlogged = false;
+  File& file = access.file();
+  lease::Tally* tally = passing.Begin(file);
+  if (tally != nullptr && engine.turns.IsNews(file)) engine.turns.Look(file, fd, *tally, 1);
+  if (tally != nullptr && !attempt->Took(Next::kGoPast)) {
     const auto end = static_cast<uint64_t>(length);
-    const long result = TruncateShared(access, fd, end, passing, &unlogged);
-    if (unlogged) {
+    const Next next = TruncateShared(access, fd, end, passing, attempt);
+    if (attempt->unlogged) {
       access.Leave();
       SettleShared(fd);
     }
-    if (result != kGoesPast) return result;
+    if (next != Next::kGoPast) return next;
   }
   const PastLog past(fd, access, passing);
-  return past.error() < 0 ? past.error() : sys::Ftruncate(fd, length);
+  return attempt->End(past.error() < 0 ? past.error() : sys::Ftruncate(fd, length));
 }
 
 }  // namespace
 
 long Ftruncate(int fd, off_t length) {
-  for (bool past_log = false;;) {
+  for (Attempt attempt;;) {
     const uint32_t room = engine.log.RoomSeen();
-    long result;
+    Next next;
     {
       Access access;
       if (long r = access.Enter(fd, Access::kData); r != 0) return r;
       if (!access.writable() || length < 0) return -EINVAL;
       if (access.cached()) break;
-      result = TruncateKernel(fd, access, length, past_log);
+      next = TruncateKernel(fd, access, length, &attempt);
     }
-    if (result != kNeedsPool && result != kLogFull) return result;
-    past_log = result == kNeedsPool ? !JoinShared(fd) : !AwaitRoom(room);
+    if (next == Next::kDone) return attempt.Answer();
+    next = Mend(next, fd, room, &attempt);
+    NVCACHE_CHECK(next != Next::kPassThrough);
   }
   const long r = TruncateLogged(fd, static_cast<uint64_t>(length));
   if (r != kNotOurs) return r;
@@ -373,23 +295,6 @@ long Fallocate(int fd, int mode, off_t offset, off_t length) {
   if (const long r = FallocateLogged(fd, mode, offset, length); r != kNotOurs) return r;
   const bool cuts = (mode & ~FALLOC_FL_KEEP_SIZE) != 0;
   return WithKernel(fd, cuts, [&] { return sys::Fallocate(fd, mode, offset, length); });
-}
-
-// The bytes that the kernel syncs may be newer than the log's, and not yet in the log: so the log's
-// must not come back.
-void DrainAll() {
-  if (!engine.active()) return;
-  {
-    TableLock lock;
-    if (engine.attached() && engine.attachment.busy()) engine.cleaner.DrainAll();
-  }
-  engine.checkpoint.EndPending();
-}
-
-long Drain(int fd) {
-  Access access;
-  if (long r = access.Enter(fd, Access::kData); r != 0) return r;
-  return access.cached() ? engine.cleaner.Drain(access.file()) : kNotOurs;
 }
 
 }  // namespace nvcache::vfs

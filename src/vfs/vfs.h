@@ -26,7 +26,10 @@
 #include "src/vfs/descriptors.h"
 #include "src/vfs/lend.h"
 #include "src/vfs/life.h"
+#include "src/vfs/locks.h"
 #include "src/vfs/names.h"
 #include "src/vfs/open.h"
+#include "src/vfs/sizes.h"
+#include "src/vfs/sync.h"
 
 #endif  // NVCACHE_VFS_VFS_H_

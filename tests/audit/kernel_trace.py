@@ -24,9 +24,12 @@ REASONS = {
     "target": "the kernel copied into it",
     "unlinked": "its name was removed",
     "in use": "another process had the pool",
+    "turn": "a lock was let go of, and it was not synced twice since",
     "used again": "it has the inode number of a file that was mapped, and is gone",
 }
 
+HOT_SYNCS = 2  # kHotSyncs of heat.h
+SYNCS = {"fsync", "fdatasync"}
 DATA = {"read", "pread64", "readv", "preadv", "preadv2", "write", "pwrite64", "writev", "pwritev",
         "pwritev2", "lseek", "ftruncate", "fallocate", "fsync", "fdatasync"}
 # Harmless on a file that the library does not have; on one that it has, they confuse its tables.
@@ -52,6 +55,7 @@ class File:
         self.written = False  # a descriptor of the program's is, or was since all were closed, for writing
         self.cached = False   # the library has a descriptor of its own
         self.handed_over = False  # the library has told the kernel the offsets
+        self.syncs_left = 0  # so many until it is cached again, which the end of a turn has given back
 
 
 class Process:
@@ -84,6 +88,7 @@ class Process:
         file = self.files.pop(fd, None)
         if file is not None and file not in self.files.values():
             file.written = file.handed_over = False
+            file.syncs_left = 0
             file.reason = "mmap" if file.path in self.mapped else None
         file = self.internal.pop(fd, None)
         if file is not None and file not in self.internal.values():
@@ -177,6 +182,10 @@ class Audit:
             self.give(process, descriptors[COPIES[name]][0], "target")
         elif name in NAMES:
             self.renamed(process, name, arguments)
+        elif name == "fcntl" and "F_SETLK" in arguments and "F_UNLCK" in arguments and not ours:
+            for file in process.files.values():
+                if file.cached:
+                    file.syncs_left = HOT_SYNCS
         elif name == "fcntl" and "F_SETFL" in arguments and "O_DIRECT" in arguments:
             self.give(process, descriptors[0][0], "direct")
 
@@ -184,7 +193,7 @@ class Audit:
         if ours:
             if name == "lseek" and "SEEK_SET" in text and fd in process.files:
                 process.files[fd].handed_over = True
-            self.served += fd in process.internal and name in ("pread64", "pwrite64")
+            self.served += fd in process.internal and name in ("pread64", "pwrite64", "pwritev")
             return
         if fd in process.internal:
             self.violations.append(f"on a descriptor of the library's own: {text}")
@@ -193,6 +202,9 @@ class Audit:
         if file is None or not (file.cached or file.written and name in DATA):
             return
         reason = file.reason or (None if file.cached else process.uncached)
+        if reason is None and file.syncs_left > 0:
+            reason = "turn"
+            file.syncs_left -= name in SYNCS
         if reason is not None and (file.handed_over or not file.cached):
             self.reasons[reason] += 1
         else:

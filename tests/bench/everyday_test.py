@@ -161,6 +161,20 @@ class Suite(unittest.TestCase):
         self.assertEqual(found, [("ratio / without NVCache", 2, "x", True, 1.6),
                                  ("added: more than without NVCache", 0.5, "s", False, 0.6)])
 
+    def test_what_is_slower_is_said(self):
+        programs = [tool(name, "true") for name in ("slow", "same", "fast")]
+        results = model.Results()
+        for program, seconds in zip(programs, (1.06, 1.04, 0.5)):
+            for system, each in (("plain", 1.0), ("nvcache", seconds)):
+                results.add("everyday", system, model.Outcome(program.name, {}, {"seconds": each}))
+        suite = everyday.Everyday(programs)
+        remark, = suite.remarks(results)
+        self.assertRegex(remark, r"1\.05.×\): slow 1\.06.×$")
+        results = model.Results()
+        for system in ("plain", "nvcache"):
+            results.add("everyday", system, model.Outcome("same", {}, {"seconds": 1.0}))
+        self.assertRegex(suite.remarks(results)[0], ": none$")
+
     def test_a_program_without_the_library_is_a_failure(self):
         with bench().place("plain") as place:
             turn = turn_of(place)

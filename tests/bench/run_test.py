@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""run_test.py BUILD: bench/run --smoke works for all suites, and what it writes is whole. Not how fast
-anything is."""
+"""run_test.py BUILD [SUITE...]: bench/run --smoke works, for these suites or for all, and what it writes is whole. Not
+how fast anything is."""
 
 import csv
 import html.parser
@@ -60,11 +60,12 @@ def check(condition, text):
 
 def main():
     build = pathlib.Path(sys.argv[1]).resolve()
+    suites = [word for suite in sys.argv[2:] for word in ("--only", suite)]
     before = left(build)
     with tempfile.TemporaryDirectory() as output:
         output = pathlib.Path(output) / "results"
         command = [ROOT / "bench/run", "--smoke", "--build", build, "--output", output]
-        status = subprocess.run(command, check=False).returncode
+        status = subprocess.run([*command, *suites], check=False).returncode
         check(status == 0, f"bench/run ended with status {status}")
 
         document = json.loads((output / "results.json").read_text(encoding="utf-8"))

@@ -3,10 +3,13 @@
 """docker/compose.yaml, docker/Dockerfile and scripts/containers fit together: what one names is in the
 other. Builds nothing, needs no Docker."""
 
+import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 
 import yaml
 
@@ -134,10 +137,30 @@ def one_after_the_other(services):
     return True
 
 
+def check_bench(text):
+    """What the Dockerfile copies of the sources is all that bench/run imports."""
+    kept = {line[1:] for line in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines() if line[:1] == "!"}
+    with tempfile.TemporaryDirectory() as image:
+        for sources, place in re.findall(r"^COPY ((?:bench|tests)\S*) /opt/nvcache/(\S+)$", text, re.M):
+            for source in ROOT.glob(sources):
+                travels = sources == "bench" or str(source.parent.relative_to(ROOT)) in kept
+                check(travels, f".dockerignore: leaves out {source.parent.relative_to(ROOT)}")
+                target = pathlib.Path(image, place)
+                if source.is_dir():
+                    shutil.copytree(source, target)
+                else:
+                    target.mkdir(parents=True, exist_ok=True)
+                    shutil.copy(source, target)
+        done = subprocess.run(["/usr/bin/python3", f"{image}/bench/run", "--list"], check=False, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={"PATH": os.environ["PATH"]})
+        check(done.returncode == 0, f"docker/Dockerfile: bench/run lacks what it imports: {done.stdout[-200:]}")
+
+
 def main():
     text = DOCKERFILE.read_text(encoding="utf-8")
     found = stages(text)
     arguments = check_dockerfile(text, found)
+    check_bench(text)
     services = substituted(yaml.safe_load(COMPOSE.read_text(encoding="utf-8"))["services"])
     check(services, "compose.yaml: no services")
     for name, service in services.items():

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "src/pool/format.h"
+#include "src/pool/identify.h"
 #include "src/pool/pool.h"
 #include "src/sys/kernel.h"
 #include "tests/crash/machine.h"

@@ -33,19 +33,18 @@ class ScopedPool : public pool::Pool {
 // Nothing that lies in the segments may be taken for a group of LSNs to come (I5).
 std::string OldGroups(const pool::View& view) {
   uint64_t checkpoint = 0;
-  int valid = 0;
-  if (!pool::ReadCheckpoint(view, &checkpoint, &valid) || valid != 2) {
+  if (pool::LoadCheckpoint(view, pool::kOfPool, &checkpoint) != 2) {
     return "a checkpoint record is damaged";
   }
   for (uint32_t seat = 0; seat < view.seat_count(); ++seat) {
     uint64_t own = 0;
-    if (!pool::ReadSeatCheckpoint(view, seat, &own, &valid) || valid != 2) {
+    if (pool::LoadCheckpoint(view, seat, &own) != 2) {
       return "a seat's checkpoint record is damaged";
     }
     if (own > checkpoint) return "a seat's checkpoint is above the pool's";
   }
   uint64_t through = 0;
-  if (!pool::ReadThroughCheckpoint(view, &through, &valid) || valid != 2) {
+  if (pool::LoadCheckpoint(view, pool::kOfThrough, &through) != 2) {
     return "a checkpoint record of write-through is damaged";
   }
   if (through > checkpoint) return "the checkpoint of write-through is above the pool's";
@@ -82,19 +81,6 @@ std::string OldGroups(const pool::View& view) {
            std::to_string(static_cast<int>(group.verdict));
   }
   return "";
-}
-
-// Of the log that has the segment, as the records say.
-nvlog::Lsn CheckpointOf(const pool::View& view, const pool::SegmentHeader& header) {
-  nvlog::Lsn all = 0, own = 0;
-  int valid = 0;
-  pool::ReadCheckpoint(view, &all, &valid);
-  if (pool::IsThroughLog(header.log)) {
-    pool::ReadThroughCheckpoint(view, &own, &valid);
-  } else {
-    pool::ReadSeatCheckpoint(view, header.log / pool::kLogsOfSeat, &own, &valid);
-  }
-  return std::max(all, own);
 }
 
 // What the format says of a new pool: all but superblocks, checkpoint, state and segments is zero.
@@ -202,10 +188,14 @@ Explorer::Explorer(const Trace& trace, const Plan& plan)
 }
 
 // Before what takes possible images away, and after what makes more of them wrong.
-std::vector<size_t> Explorer::Moments(const std::vector<Event>& events) {
+std::vector<size_t> Explorer::Moments(const std::vector<Event>& events) const {
   std::vector<size_t> moments;
   bool changed = true;
   for (size_t i = 0; i < events.size(); ++i) {
+    if (plan_.watched && events[i].type == Event::kWrite) {
+      if (moments.empty() || moments.back() != i) moments.push_back(i);
+      moments.push_back(i + 1);
+    }
     switch (events[i].type) {
       case Event::kStore:
       case Event::kWrite:
@@ -220,7 +210,7 @@ std::vector<size_t> Explorer::Moments(const std::vector<Event>& events) {
       case Event::kSyncFailed:
       case Event::kNamed:
       case Event::kNamesEnd:
-        if (changed) moments.push_back(i);
+        if (changed && (moments.empty() || moments.back() != i)) moments.push_back(i);
         changed = events[i].type == Event::kNamed;
         break;
       case Event::kEnd:
@@ -315,7 +305,7 @@ std::string Explorer::TryKill(Level* level, const Expected& expected, bool nest)
   if (plan_.trying) plan_.trying(crashes_);
   ++(level->depth == 0 ? counts_.images : counts_.nested);
   Put(level, choice, true, true);
-  std::string wrong = Check(level, choice, ExpectedOfKilled(*level, expected), true);
+  std::string wrong = CheckKilled(level, choice, ExpectedOfKilled(*level, expected), true);
   if (wrong.empty() && nest) {
     const Trace recovery = RecoveryOfKilled(*level);
     Level next(*level, recovery, machines_[static_cast<size_t>(level->depth) + 1].get(), kept_);
@@ -398,7 +388,8 @@ std::string Explorer::Step(Level* level, const Crashes& crashes, size_t next,
   Put(level, crash.choice, away, crash.killed);
   std::string image(reinterpret_cast<char*>(machine.pool()), machine.pool_size());
   const Expected now = crash.killed ? ExpectedOfKilled(*level, expected) : expected;
-  std::string wrong = Check(level, crash.choice, now, away);
+  std::string wrong = crash.killed ? CheckKilled(level, crash.choice, now, away)
+                                   : Check(level, crash.choice, now, away);
   if (!wrong.empty() || next + 1 == crashes.size()) return wrong;
   Machine* m = machines_[static_cast<size_t>(level->depth) + 1].get();
   if (crash.killed) {
@@ -460,7 +451,6 @@ void Explorer::DamageCheckpoints(Level* level) {
   uint8_t* base = level->machine.pool();
   const pool::View view = {base, reinterpret_cast<const pool::Superblock*>(base)};
   uint64_t checkpoint = 0;
-  int valid = 0;
   const uint64_t which = level->at % 3;
   if (which == 2) return;
   const auto damage = [&](pool::CheckpointRecord* record) {
@@ -468,14 +458,14 @@ void Explorer::DamageCheckpoints(Level* level) {
     bytes[3] ^= 0x40;
     blinded_.push_back(static_cast<uint32_t>(static_cast<uint64_t>(bytes - base) / kLine));
   };
-  if (pool::ReadCheckpoint(view, &checkpoint, &valid) && valid == 2) {
+  if (pool::LoadCheckpoint(view, pool::kOfPool, &checkpoint) == 2) {
     damage(view.checkpoint_record(which));
   }
-  if (pool::ReadThroughCheckpoint(view, &checkpoint, &valid) && valid == 2) {
+  if (pool::LoadCheckpoint(view, pool::kOfThrough, &checkpoint) == 2) {
     damage(view.through_checkpoint_record(which));
   }
   for (uint32_t seat = 0; seat < view.seat_count(); ++seat) {
-    if (pool::ReadSeatCheckpoint(view, seat, &checkpoint, &valid) && valid == 2) {
+    if (pool::LoadCheckpoint(view, seat, &checkpoint) == 2) {
       damage(view.seat_checkpoint_record(seat, which));
     }
   }
@@ -501,7 +491,7 @@ void Explorer::DamageSegment(Level* level) {
   pool::SegmentHeader copy;
   const bool twice = pool::CopySegmentHeader(view, *view.segment_copy(number), number, &copy) &&
                      copy.generation == header.generation;
-  if (!twice && record.lsn < CheckpointOf(view, header)) return;
+  if (!twice && record.lsn < pool::LoadCheckpointOfLog(view, header.log)) return;
   auto* damaged = reinterpret_cast<uint8_t*>(view.segment(number));
   damaged[offsetof(pool::SegmentHeader, generation) + 1] ^= 0x10;
   blinded_.push_back(static_cast<uint32_t>(static_cast<uint64_t>(damaged - base) / kLine));
@@ -614,6 +604,40 @@ std::string Explorer::CompareFiles(const Level& level, const Choice& choice,
     const std::vector<std::string>& contents = expected.files[i].contents;
     if (std::find(contents.begin(), contents.end(), file->content) != contents.end()) continue;
     return path + ": " + Difference(file->content, expected.files[i]);
+  }
+  return "";
+}
+
+// The kernel that recovery has is the one that the killed process had.
+std::string Explorer::CheckKilled(Level* level, const Choice& choice, const Expected& expected,
+                                  bool away) {
+  const std::vector<Machine::File> seen = level->machine.files();
+  const std::string wrong = Check(level, choice, expected, away);
+  return wrong.empty() && plan_.watched ? CompareSeen(seen) : wrong;
+}
+
+// `seen`: before recovery. What it writes to a place is nowhere older than what is there.
+std::string Explorer::CompareSeen(std::vector<Machine::File> seen) const {
+  std::vector<std::vector<std::string>> histories;
+  for (uint32_t file = 0; file < seen.size(); ++file) histories.push_back(model_.History(file));
+  for (const Event& event : recovery_.events) {
+    if (event.type != Event::kWrite) continue;
+    const std::vector<std::string>& history = histories[event.file];
+    std::string& content = seen[event.file].content;
+    std::string next = content;
+    recovery_.Do(event, &next);
+    for (uint64_t at = event.at; at < std::min(event.at + event.length, content.size()); ++at) {
+      const auto has = [at](char byte) {
+        return
+            [at, byte](const std::string& state) { return at < state.size() && state[at] == byte; };
+      };
+      const auto first = std::find_if(history.begin(), history.end(), has(content[at]));
+      if (std::none_of(first, history.end(), has(next[at]))) {
+        return seen[event.file].identity.path + ": others see an older byte again at " +
+               std::to_string(at);
+      }
+    }
+    content = std::move(next);
   }
   return "";
 }

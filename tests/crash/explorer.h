@@ -56,6 +56,7 @@ struct Plan {
   // which, is a matter of the moment.
   bool damage = false;
   bool handles = false;            // recovery may open files by these in all images
+  bool watched = false;            // others look at the files after a kill (Effort::watched)
   uint64_t images = ~uint64_t{0};  // at most, about
   std::chrono::steady_clock::time_point end = std::chrono::steady_clock::time_point::max();
   // Applied to what the engine did and to what recovery did: a planted bug.
@@ -102,13 +103,14 @@ class Explorer {
   std::string Explore(Level* level, const Expected& fixed);
   std::string TryImage(Level* level, const Choice& choice, const Expected& expected);
   std::string TryKill(Level* level, const Expected& expected, bool nest);
+  std::string CheckKilled(Level* level, const Choice& choice, const Expected& expected, bool away);
   Expected ExpectedOfKilled(const Level& level, const Expected& expected) const;
   // The recovery that was just checked, as a trace of its own.
   Trace Recovery(const Level& level, std::string image);
   Trace RecoveryOfKilled(const Level& level);
   Expected ExpectedAt(const Level& level, const Expected& fixed) const;
   Expected AfterFirst(const Level& level, const Expected& expected) const;
-  static std::vector<size_t> Moments(const std::vector<Event>& events);
+  std::vector<size_t> Moments(const std::vector<Event>& events) const;
   static Choice Everything(const Level& level);
 
   void Put(Level* level, const Choice& choice, bool away, bool killed);
@@ -121,6 +123,7 @@ class Explorer {
   std::string UseAgain(pool::Pool* pool);
   std::string CompareFiles(const Level& level, const Choice& choice,
                            const Expected& expected) const;
+  std::string CompareSeen(std::vector<Machine::File> seen) const;
   bool has_names() const { return trace_.root != kNobody; }
   static NameMachine& NamesOf(const Level& level) {
     return static_cast<NameMachine&>(level.machine);

@@ -305,6 +305,14 @@ const LogScenario kLogScenarios[] = {
        file a p
        write a 10 100, fill a 70, abandon a 20 3p, write a 40 50, abandon a 20 3p, write a 100 2p
        write a 30 70)"},
+    // The same with two segments, each of which names the one before. Another process takes the
+    // first of them.
+    {"given-up-named", "a segment is taken that one names which was given up", {}, kOneLane, R"(
+          file a 20p, file b p
+       0: write a 10 100, fill a 1, abandon a 20 17p
+       1: write b 10 100
+       0: write a 30 40
+       1: write b 60 100, clean)"},
     // Two processes append to files of their own by turns, and write back by turns. One leaves,
     // then the other; they come again, and have each other's seats.
     {"pair", "two processes by turns, who leave and come again",
@@ -410,6 +418,23 @@ const LogScenario kLogScenarios[] = {
        2: write d 20 60
        1: clean
        2: write a 35 40, write b 5 40, clean 2)"},
+    // A disk refuses the file of a process that has not come as far as others. What it keeps goes
+    // to segments of theirs, over newer records of the same sizes. It dies, and so does the one
+    // which adopts it; the next one keeps what is its own, and has segments of the first.
+    {"orphan-kept-over", "what is kept lies in another process's segment",
+     WithDamage(Every(150, 50)), kOneLane, R"(
+          file a p, file b p, file c p, file d p
+       0: write a 10 100, write a 60 100
+       1: write b 0 100, write b 100 100, write b 200 100, write b 300 100, write b 400 100, fill b 0
+          write b 0 100, clean
+       0: clean 1 but a
+       2: write c 0 100, write c 100 100, write c 200 100
+       0: write a 40 30, clean but a, write a 90 100
+       1: write b 30 100, clean
+       0: clean but a, write d 0 60, die-at void durable (heal a)
+       2: refuse a, write c 50 100, die-at applied durable (adopt)
+       1: adopt unresolved, take a, write b 10 100, write b 300 100, clean but b, write b 90 100
+          clean)"},
     // The disk refuses one of the files that were left: its groups stay, and those of the other
     // file are void. The one that makes them so dies at that, the next one goes on. That file is
     // written to again. Its first group declares it: no group that becomes void does.

@@ -14,6 +14,8 @@
 #include <thread>
 
 #include "src/nvlog/group_writer.h"
+#include "src/nvlog/log_reading.h"
+#include "src/pool/identify.h"
 #include "src/replay/replay.h"
 #include "src/sys/kernel.h"
 #include "tests/kit/files.h"
@@ -112,7 +114,6 @@ void LogStage::TakePool() {
   Must(pool.Join(&problem), problem.text.c_str());
   Must(log().Open(&pool), "no memory");
   kept().Open();
-  through().Open(&log());
 }
 
 void LogStage::ReplayOrphans(bool resolved) {
@@ -126,7 +127,7 @@ void LogStage::ReplayOrphans(bool resolved) {
 void LogStage::GiveUpSeat(bool left) {
   if (!left || own().uncovered == 0) Clean();
   for (const auto& [index, known] : own().files) Must(known->pending.empty(), "a file is cached");
-  if (!left && through().HasPending()) MoveThroughCheckpoint();
+  if (!left && log().HasThroughPending()) MoveThroughCheckpoint();
   if (!left || own().uncovered == 0) own().pool.StoreSeatCheckpoint(log().newest() + 1);
   if (!left) log().FreeAll();
   if (own().pool.seats().HasOrphans(own().pool.seat())) ReplayOrphans(true);
@@ -451,7 +452,7 @@ void LogStage::AppendThrough(uint32_t file, Function append) {
   for (const bool described : {false, true}) {
     pool::FileRecord record = {};
     if (described) Must(pool::Describe(f.fd, &record) == 0, "a file cannot be described");
-    nvlog::ThroughWriter group(through(), known.tag, f.exits);
+    nvlog::GroupWriter group(log(), known.tag, f.exits);
     const Outcome outcome = append(group, described ? &record : nullptr);
     if (outcome == Outcome::kUndeclared && !described) continue;
     Must(outcome == Outcome::kDone, "the log is full");
@@ -459,11 +460,12 @@ void LogStage::AppendThrough(uint32_t file, Function append) {
   }
 }
 
-// As the engine does: WriteLocked() of src/vfs/through.cc. Leaves what the group has no room for.
+// As the engine does: WriteGroup() of src/vfs/engine/through_write.cc. Leaves what the group has no
+// room for.
 void LogStage::WriteGroup(uint32_t file, uint64_t offset, std::string* bytes,
                           const std::function<bool()>& meanwhile) {
   const uint32_t process = process_;
-  AppendThrough(file, [&](nvlog::ThroughWriter& group, pool::FileRecord* record) {
+  AppendThrough(file, [&](nvlog::GroupWriter& group, pool::FileRecord* record) {
     const Outcome outcome = group.BeginData(offset, bytes->size(), record);
     if (outcome != Outcome::kDone) return outcome;
     ForEachPage(offset, group.length(), [&](uint64_t at, uint64_t n) {
@@ -471,18 +473,18 @@ void LogStage::WriteGroup(uint32_t file, uint64_t offset, std::string* bytes,
       Must(group.AddPage(from, static_cast<uint32_t>(n)), "copy");
     });
     TellKernel(*files_[file], offset, group);
-    const nvlog::Lsn lsn = log().Draw();
+    group.Draw();
     Change(files_[file].get(), offset, bytes->substr(0, group.length()));
     const bool is_own = !meanwhile || meanwhile();
     As(process);
-    if (is_own) group.Commit(lsn);
+    if (is_own) group.Commit();
     bytes->erase(0, group.length());
     return outcome;
   });
 }
 
 void LogStage::TellKernel(const File& file, uint64_t offset,
-                          const nvlog::ThroughWriter& group) const {
+                          const nvlog::GroupWriter& group) const {
   iovec pieces[2];
   const int count = group.Pieces(pieces);
   Must(sys::Pwritev(file.fd, pieces, count, offset) == static_cast<long>(group.length()),
@@ -525,9 +527,11 @@ void LogStage::SettleNow(uint32_t file, const std::function<void()>& meanwhile) 
   Sync(*files_[file]);
   if (meanwhile) meanwhile();
   As(process);
-  AppendThrough(file, [&](nvlog::ThroughWriter& group, pool::FileRecord* record) {
-    const Outcome outcome = group.BeginSettled(bound, record);
-    if (outcome == Outcome::kDone) group.Commit(log().Draw());
+  AppendThrough(file, [&](nvlog::GroupWriter& group, pool::FileRecord* record) {
+    const Outcome outcome = group.BeginMark(Kind::kSettled, bound, 0, record);
+    if (outcome != Outcome::kDone) return outcome;
+    group.Draw();
+    group.Commit();
     return outcome;
   });
 }
@@ -546,7 +550,7 @@ void LogStage::MoveThroughCheckpoint() {
   SyncThrough();
   own().pool.StoreThroughCheckpoint(next, left);
   seats.UnlockThrough();
-  through().Free(log().IsShared());
+  log().FreeThrough(log().IsShared());
 }
 
 void LogStage::MoveThroughInVain(uint32_t file) {

@@ -17,7 +17,6 @@
 
 #include "src/nvlog/group_writer.h"
 #include "src/nvlog/kept.h"
-#include "src/nvlog/through.h"
 #include "src/pool/pool.h"
 #include "tests/crash/capture.h"
 #include "tests/crash/scenarios.h"
@@ -81,11 +80,11 @@ class LogStage {
   // was settled, or the checkpoint was moved.
   void Cache(uint32_t file);
 
-  // ---- Write-through, as src/vfs/through.cc does it. No page of the file is in any log then.
-  // The kernel is told first, then the log. `meanwhile` is called between the two, when the LSN was
-  // drawn: what others do while the process that has the file's lock does not move. False: it has
-  // looked after that, and somebody had taken the lock. So it gives the group up, and settles the
-  // file.
+  // ---- Write-through, as src/vfs/engine/through_write.cc does it. No page of the file is in any
+  // log then. The kernel is told first, then the log. `meanwhile` is called between the two, when
+  // the LSN was drawn: what others do while the process that has the file's lock does not move.
+  // False: it has looked after that, and somebody had taken the lock. So it gives the group up, and
+  // settles the file.
   void WriteThrough(uint32_t file, uint64_t offset, size_t n,
                     const std::function<bool()>& meanwhile = {});
   // The kernel alone is told.
@@ -143,7 +142,6 @@ class LogStage {
     pool::Pool pool;
     nvlog::Log log;
     nvlog::Kept kept{log};
-    nvlog::ThroughLog through;
     std::map<uint32_t, std::unique_ptr<Known>> files;  // by index
     std::map<uint32_t, Known*> by_number;
     uint32_t numbers = 0;
@@ -160,7 +158,7 @@ class LogStage {
   void AppendThrough(uint32_t file, Function append);
   void WriteGroup(uint32_t file, uint64_t offset, std::string* bytes,
                   const std::function<bool()>& meanwhile);
-  void TellKernel(const File& file, uint64_t offset, const nvlog::ThroughWriter& group) const;
+  void TellKernel(const File& file, uint64_t offset, const nvlog::GroupWriter& group) const;
   void Change(File* file, uint64_t offset, const std::string& bytes);
   void SettleNow(uint32_t file, const std::function<void()>& meanwhile);
   void MoveThroughCheckpoint();
@@ -169,7 +167,6 @@ class LogStage {
   Process& own() const { return *processes_.at(process_); }
   nvlog::Log& log() const { return own().log; }
   nvlog::Kept& kept() const { return own().kept; }
-  nvlog::ThroughLog& through() const { return own().through; }
   // Calls start(group, record), once more with a record if it needs one, and then rest(group).
   template <typename Start, typename Rest>
   void Append(uint32_t file, Start start, Rest rest);

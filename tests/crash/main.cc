@@ -35,6 +35,8 @@ struct Arguments {
   double seconds = 60;
   bool json = false;
   bool mutants = false;
+  uint64_t parts = 1;
+  uint64_t part = 0;
   bool list = false;
   bool names = false;
   std::vector<std::string> scenarios;
@@ -228,8 +230,10 @@ int Session::Mutants() {
   }
   Json rows = Json::array();
   std::string survivors;
+  uint64_t number = 0;
   for (const Mutant& mutant : AllMutants()) {
-    if (!IsTried(mutant)) continue;
+    if (!IsTried(mutant) || number++ % arguments_.parts != arguments_.part % arguments_.parts)
+      continue;
     const auto started = Clock::now();
     const Found found = Find(mutant, traces);
     const bool survived = found.by.empty();
@@ -250,7 +254,8 @@ int Session::Mutants() {
   }
   Print({{"seed", arguments_.seed}, {"mutants", rows}, {"ok", survivors.empty()}});
   if (!arguments_.json) {
-    std::printf("seed %llu: %zu mutants, %.0f s: %s\n", Wide(arguments_.seed), rows.size(),
+    std::printf("seed %llu, --part %llu --parts %llu: %zu mutants, %.0f s: %s\n",
+                Wide(arguments_.seed), Wide(arguments_.part), Wide(arguments_.parts), rows.size(),
                 Since(begin),
                 survivors.empty() ? "all reported" : ("survived: " + survivors.substr(2)).c_str());
   }
@@ -275,6 +280,9 @@ int Main(int argc, char** argv) {
   app.add_option("--seconds", arguments.seconds, "How long, about")->capture_default_str();
   app.add_option("--scenario", arguments.scenarios, "Only these");
   app.add_flag("--mutants", arguments.mutants, "Plants one bug after the other; each is reported");
+  app.add_option("--parts", arguments.parts, "Of the mutants, one in so many")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--part", arguments.part, "Which of them: any number, such as that of the day");
   app.add_option("--mutant", arguments.mutant, "Only this one, and saves the case");
   app.add_flag("--names", arguments.names, "Names in the log, and nothing else");
   app.add_option("--replay", arguments.replay, "One saved case, again")->type_name("FILE");

@@ -137,6 +137,16 @@ Expected Model::Now(bool killed) const {
   return expected;
 }
 
+std::vector<std::string> Model::History(uint32_t file) const {
+  std::vector<std::string> all = {trace_.files[file].content};
+  for (const size_t i : by_file_[file]) {
+    std::string next = all.back();
+    Do(trace_.items[i], &next);
+    all.push_back(std::move(next));
+  }
+  return all;
+}
+
 bool Model::IsCertain(size_t number, bool killed) const {
   const Item& item = trace_.items[number];
   const bool has_returned = states_[item.operation] == kReturned;

@@ -46,6 +46,8 @@ class Model {
   void Apply(const Event& event);
   // After a power failure; or `killed`: then the kernel has all that it was told.
   Expected Now(bool killed = false) const;
+  // The file's bytes before its first item, and after each, in their order.
+  std::vector<std::string> History(uint32_t file) const;
 
  private:
   enum State : uint8_t { kNotBegun, kRunning, kReturned };

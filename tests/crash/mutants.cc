@@ -273,9 +273,7 @@ void StoreHeader(Trace* trace, const Indexes& stores, const void* header) {
 
 // `header` in the place of what was written.
 void Rewrite(Trace* trace, const Written& written, RecordHeader header) {
-  const uint64_t salt = SuperblockOf(*trace).salt;
-  header.commit = nvlog::CommitWord(header.lsn, salt);
-  header.header_crc = nvlog::HeaderCrc(header, written.place, written.segment.generation, salt);
+  nvlog::Seal(&header, written.place, written.segment.generation, SuperblockOf(*trace).salt);
   StoreHeader(trace, written.events, &header);
 }
 
@@ -446,11 +444,11 @@ void ChangeCheckpoints(Trace* trace, Step step, Function value) {
       return event.type == Event::kStore && event.at == trace->events[pwb].at;
     });
     pool::CheckpointRecord record;
-    std::memcpy(&record, trace->Data(trace->events[store].data), sizeof(record));
+    std::memcpy(&record, trace->Data(trace->events[store].data), pool::kCheckpointStored);
     record.checkpoint = value(store, record.checkpoint);
     record.crc =
         sys::Crc32c(&record, offsetof(pool::CheckpointRecord, crc), static_cast<uint32_t>(salt));
-    trace->events[store].data = trace->Keep(&record, sizeof(record));
+    trace->events[store].data = trace->Keep(&record, pool::kCheckpointStored);
   }
 }
 
@@ -606,6 +604,29 @@ void UnlockedBeforePsync(Events* events) {
   });
 }
 
+// How far a seat's write-back is (View::written_back).
+bool IsNote(const Event& event) {
+  constexpr uint64_t kBegin = pool::kWrittenBackOffset;
+  constexpr uint64_t kEnd = kBegin + pool::kMaxSeats * pool::kWrittenBackDistance;
+  return event.type == Event::kStore && event.at >= kBegin && event.at < kEnd &&
+         (event.at - kBegin) % pool::kWrittenBackDistance == 0;
+}
+
+// What goes to the kernel is noted after the call.
+void NotedLate(Trace* trace) {
+  const Events& events = trace->events;
+  for (size_t i = events.size(); i-- > 0;) {
+    if (!IsNote(events[i])) continue;
+    size_t call = i;
+    for (size_t next = i + 1; next < events.size(); ++next) {
+      if (events[next].thread != events[i].thread) continue;
+      if (events[next].type != Event::kWrite) break;
+      call = next;
+    }
+    if (call != i) Move(&trace->events, {i}, call + 1);
+  }
+}
+
 // ---------------------------------------------------------------------------------------------
 // Checks that recovery lacks.
 
@@ -636,10 +657,10 @@ std::vector<Found> CommittedHeaders(const pool::View& view) {
   return all;
 }
 
-void Replace(const pool::View& view, Found found) {
-  found.header.header_crc =
-      nvlog::HeaderCrc(found.header, found.place, found.generation, view.salt());
-  std::memcpy(view.unit(found.place), &found.header, sizeof(found.header));
+void Replace(const pool::View& view, const Found& found) {
+  RecordHeader header = found.header;
+  header.header_crc = nvlog::HeaderCrc(header, found.place, found.generation, view.salt());
+  std::memcpy(view.unit(found.place), &header, sizeof(header));
 }
 
 uint32_t PayloadCrc(const pool::View& view, const RecordHeader& header, nvlog::Place place) {
@@ -692,6 +713,30 @@ std::vector<nvlog::Place> AnyGeneration(const pool::View& view) {
     if (found.whole) continue;
     Replace(view, found);
     changed.push_back(found.place);
+  }
+  return changed;
+}
+
+// The life: what is left of a segment's former lives was damaged in this one.
+std::vector<nvlog::Place> AnyLife(const pool::View& view) {
+  std::vector<nvlog::Place> changed;
+  for (Found& found : CommittedHeaders(view)) {
+    if (found.whole) continue;
+    found.header.life = nvlog::LifeOf(found.generation);
+    std::memcpy(view.unit(found.place), &found.header, sizeof(found.header));
+    changed.push_back(found.place);
+  }
+  return changed;
+}
+
+// The word 0: a segment that was being taken has lost its headers.
+std::vector<nvlog::Place> NoneIsTaken(const pool::View& view) {
+  std::vector<nvlog::Place> changed;
+  const uint64_t units = view.segment_units();
+  for (uint32_t segment = 0; segment < view.segment_count(); ++segment) {
+    if (view.segment(segment)->word != 0 || view.segment_copy(segment)->word != 0) continue;
+    std::memset(static_cast<void*>(view.segment(segment)), 0, sizeof(pool::SegmentHeader));
+    changed.push_back(segment * units);
   }
   return changed;
 }
@@ -1257,11 +1302,11 @@ void KeptUnsaid(Trace* trace) { Unsay(trace, pool::SegmentKind::kKept); }
 // The value that the event stores in a record of a checkpoint.
 nvlog::Lsn CheckpointIn(const Trace& trace, const Event& event) {
   pool::CheckpointRecord record;
-  std::memcpy(&record, trace.Data(event.data), sizeof(record));
+  std::memcpy(&record, trace.Data(event.data), pool::kCheckpointStored);
   return record.checkpoint;
 }
 bool StoresCheckpoint(const Event& event, Whose whose) {
-  return event.type == Event::kStore && event.length == sizeof(pool::CheckpointRecord) &&
+  return event.type == Event::kStore && event.length == pool::kCheckpointStored &&
          IsCheckpoint(event, whose, kFirst);
 }
 
@@ -1590,7 +1635,7 @@ std::vector<Mutant> AllMutants() {
       {"told before checkpoint", "all is told to be on disk before the checkpoint says so", "holes",
        kBoth, CheckpointLater},
       {"taken before checkpoint", "a segment is taken again before the checkpoint is durable",
-       "again", kBoth, PutOff(Step::kCheckpoint, Behind({{Step::kSegmentTaken}}))},
+       "attach", kBoth, PutOff(Step::kCheckpoint, Behind({{Step::kSegmentTaken}}))},
       {"one checkpoint record", "only one record of the pool's checkpoint is written", "cut", kBoth,
        OneRecord(kPool)},
       {"one seat record", "only one record of a seat's checkpoint is written", "handed", kBoth,
@@ -1602,8 +1647,8 @@ std::vector<Mutant> AllMutants() {
        BringForward(Step::kCheckpoint,
                     IfOf(kThrough, BatchBegin({Step::kCheckpointDurable, Step::kCommitted})))},
       {"through taken early",
-       "a segment of write-through is taken before its checkpoint is durable", "through", kBoth,
-       PutOff(Step::kCheckpoint, IfOf(kThrough, Behind({{Step::kSegmentTaken}})))},
+       "a segment of write-through is taken before its checkpoint is durable", "through-pair",
+       kBoth, PutOff(Step::kCheckpoint, IfOf(kThrough, Behind({{Step::kSegmentTaken}})))},
       {"through before drained", "a file is write-through before who had it alone has forgotten it",
        "through-handed", kBoth, PutOff(Step::kCheckpoint, IfOf(kSeat, BehindThrough))},
       {"void before sync", "what is kept is void before the disk has it", "kept", kBoth,
@@ -1642,7 +1687,7 @@ std::vector<Mutant> AllMutants() {
       {"adopted newest first", "an adopter makes groups void in the wrong order", "orphan-refused",
        kEngine, AppliedNewestFirst},
       {"passed before checkpoint",
-       "another process takes a segment before the checkpoint is durable", "passed", kEngine,
+       "another process takes a segment before the checkpoint is durable", "orphan", kEngine,
        PutOff(Step::kCheckpoint, Behind({{Step::kSegmentTaken, kAnother}}))},
       {"handed before checkpoint", "another process has the file before the checkpoint is durable",
        "handed", kEngine,
@@ -1667,7 +1712,7 @@ std::vector<Mutant> AllMutants() {
       {"lsn before pages", "an LSN is drawn before the pages are locked", "declared",
        LsnBeforePages},
       {"lsn before lane", "an LSN is drawn before the lane is locked", "tiny", LsnBeforeLane},
-      {"lsn drawn twice", "two groups of one file, in two lanes, have one LSN", "declared",
+      {"lsn drawn twice", "two groups of one file, in two lanes, have one LSN", "passed",
        LsnDrawnTwice},
       {"left too low", "the last one to leave stores a checkpoint below what another one had",
        "pair", LeftTooLow},
@@ -1730,6 +1775,10 @@ std::vector<Mutant> AllMutants() {
        "published-left", LeftUnpassed},
       {"left before sync", "that checkpoint passes what was published before it is synced",
        "published-left", LeftBeforeSync},
+      {"noted late", "how far write-back is, is noted after the kernel's call", "watched",
+       NotedLate},
+      {"noted late, recovery", "recovery notes it after the kernel's call", "watched", NotedLate,
+       true},
       {"recovered too low", "recovery's checkpoint is not above what was drawn", "",
        RecoveredTooLow, true},
       {"through unsynced", "recovery does not sync what the kernel alone has", "through-pair",
@@ -1749,6 +1798,10 @@ std::vector<Mutant> AllMutants() {
        AnyMembers},
       {"generation unchecked", "recovery takes what a segment held before", "copied", nothing,
        AnyGeneration},
+      {"life unchecked", "recovery takes what a segment held before for damage", "orphan-kept-over",
+       nothing, AnyLife},
+      {"taken unchecked", "recovery takes a segment that is being taken for a lost one",
+       "given-up-named", nothing, NoneIsTaken},
       {"published by own lsn", "what was published is void by the LSNs of its groups", "published",
        nothing, CheckpointByOwnLsns},
       {"settled by own lsn", "what was published is settled by the LSNs of its groups", "published",

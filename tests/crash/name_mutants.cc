@@ -220,13 +220,13 @@ void DrawnBetween(Trace* trace) {
     if (call > move.sync || announced == 0) continue;
     for (size_t i = move.stores; i < move.end; ++i) {
       Event& event = trace->events[i];
-      if (event.type != Event::kStore || event.length != sizeof(pool::CheckpointRecord)) continue;
+      if (event.type != Event::kStore || event.length != pool::kCheckpointStored) continue;
       pool::CheckpointRecord record;
-      std::memcpy(&record, trace->Data(event.data), sizeof(record));
+      std::memcpy(&record, trace->Data(event.data), pool::kCheckpointStored);
       record.checkpoint = announced + 1;
       record.crc =
           sys::Crc32c(&record, offsetof(pool::CheckpointRecord, crc), static_cast<uint32_t>(salt));
-      event.data = trace->Keep(&record, sizeof(record));
+      event.data = trace->Keep(&record, pool::kCheckpointStored);
     }
     Rotate(trace, call, move.sync, move.end);
   }

@@ -153,10 +153,9 @@ bool Program::IsCached(int fd) {
 }
 
 bool Program::IsKnown(int fd) {
-  struct stat st = {};
-  Must(::fstat(fd, &st) == 0);
-  const lease::Tally* tally =
-      vfs::engine.tallies.Find(lease::TagOf(st.st_dev, st.st_ino, st.st_mode));
+  sys::BornStat st;
+  Must(sys::Look(fd, &st) == 0);
+  const lease::Tally* tally = vfs::engine.tallies.Find(lease::TagOf(st));
   return tally != nullptr && lease::Tallies::StandingOf(*tally).known;
 }
 

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "src/lease/leases.h"
+#include "src/vfs/engine/engine.h"
 #include "tests/crash/log_stage.h"
 #include "tests/crash/program.h"
 
@@ -98,6 +99,12 @@ class WriteProgram : public Program {
                 {std::string("NVCACHE_WRITE_BACK=") + settings.write_back,
                  std::string("NVCACHE_BATCH_DELAY=") + settings.batch_delay,
                  std::string("NVCACHE_BATCH_MIN=") + settings.batch_min}) {}
+
+  // It is noted that the kernel has all that the log has.
+  static bool IsAllNoted() {
+    const pool::Pool& pool = vfs::engine.pool();
+    return pool::Peek(*pool.view().written_back(pool.seat())) == vfs::engine.log.newest();
+  }
 
   // What a script says of a neighbour.
   void Meet(const Neighbour& neighbour) {
@@ -195,6 +202,32 @@ Trace Holes(const Place& place, uint64_t seed) {
     if (i % 7 == 6) program.Sync("a");
   }
   program.Do(Parse("drain, punch a 100 2p, write a p 50, cut a 200, write a 150 300"));
+  return program.Finish();
+}
+
+// Two files by turns, in batches and before them. In the end a file's last close brings it to a
+// kernel that refuses it: so it is noted that the kernel has what it has not, and only the batch
+// would say that the file fails.
+Trace Watched(const Place& place, uint64_t seed) {
+  MakeFile(place, "a", kPage);
+  MakeFile(place, "b", kPage);
+  WriteProgram program("watched", place, seed, {.batch_delay = "60000", .batch_min = "1000"});
+  program.Do(Parse("open a, open b"));
+  const auto by_turns = [&program](int count) {
+    for (int i = 0; i < count; ++i) {
+      program.Write(i % 2 == 0 ? "a" : "b", program.random()() % 300, 1 + program.random()() % 300);
+    }
+  };
+  for (int batch = 0; batch < 3; ++batch) {
+    by_turns(8);
+    program.Drain();
+  }
+  by_turns(6);
+  program.Do(Parse("close b, open b, write a 50 200, refuse-writes a, close a"));
+  if (!WriteProgram::IsAllNoted()) throw std::runtime_error("the last close brings nothing");
+  program.Do(Parse("write b 100 100, write b 50 100, open a, take-writes a"));
+  by_turns(3);
+  program.Drain();
   return program.Finish();
 }
 
@@ -325,6 +358,7 @@ std::vector<Scenario> ProgramScenarios() {
       {"small", "small writes, fsync, a clean end, and on", kWithDamage, Small},
       {"holes", "more holes than can be pending", Every(40, 5), Holes},
       {"groups", "overlapping writes of several pages", Every(60, 0), Groups},
+      {"watched", "others look at the files meanwhile", WithWatchers(Every(200, 10)), Watched},
       {"many", "more files than numbers that are used", WithRemovals(Every(60, 0)), Many},
       {"threads", "three threads on two files", Every(60, 0), Threads},
       {"rounds", "many segments with the cleanup thread at work", Every(60, 0), Rounds},

@@ -147,6 +147,7 @@ Outcome Explore(const Scenario& scenario, const Trace& trace, const Mutant* muta
   plan.killed_every = scenario.effort.killed_every;
   plan.damage = scenario.effort.damage;
   plan.handles = scenario.effort.handles;
+  plan.watched = scenario.effort.watched;
   plan.images = images;
   plan.end = end;
   if (mutant != nullptr) {
@@ -190,6 +191,7 @@ Outcome Replay(const std::string& path) {
     if (scenario.name != trace.scenario) continue;
     plan.damage = scenario.effort.damage;
     plan.handles = scenario.effort.handles;
+    plan.watched = scenario.effort.watched;
   }
   for (const Mutant& m : AllMutants()) {
     if (m.name != mutant) continue;

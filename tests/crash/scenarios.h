@@ -30,6 +30,9 @@ struct Effort {
   // Recovery may open files by handles in all images, not only in some: names that the log does not
   // know can be all that a file has.
   bool handles = false;
+  // Others look at the files while recovery runs after a kill: they see no older byte again. The
+  // process is killed before and after each write to a file, too.
+  bool watched = false;
 };
 
 // Of every so many images and moments.
@@ -42,6 +45,10 @@ constexpr Effort WithRemovals(Effort effort) {
 }
 constexpr Effort WithDamage(Effort effort) {
   effort.damage = true;
+  return effort;
+}
+constexpr Effort WithWatchers(Effort effort) {
+  effort.watched = true;
   return effort;
 }
 constexpr Effort WithHandles(Effort effort) {

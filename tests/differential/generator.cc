@@ -75,9 +75,11 @@ class Generator {
     // part of a call when its process is killed.
     hot_only_ = ending_ != Ending::kKilledInside && Chance(1, 5);
     if (hot_only_) sync_ = true;
+    // So may it when the program takes turns by its locks, or has a lower limit of file size: then
+    // its files are the kernel's.
     if (ending_ == Ending::kKilledInside) {
       streams_ = transfers_ = aio_ = mappings_ = direct_ = processes_ = huge_ = bad_ = names_ =
-          false;
+          locks_ = limits_ = false;
     }
   }
 

@@ -684,10 +684,69 @@ def gives_up_rights(case, program):
     case.recover_again()
 
 
+REMOVED = " was removed, or another file has its name: all of it is on the disk now"
+
+
+def loses_its_name(case, program, take_away):
+    """Nobody can recover such a pool: so a kill loses nothing that was acknowledged before the program says so, nor
+    after that; and so it is with a second program on that pool, which has its bytes in it, too."""
+    second = case.program(LATE)
+    with second:
+        users = [(program, *(lambda path: (path, program.open(path)))(case.file("a"))),
+                 (second, *(lambda path: (path, second.open(path)))(case.file("b")))]
+        for user, path, fd in users:
+            user.must_write(path, fd, 0, 100000)
+            user.expect(0, "fsync", fd)
+        check(case.bench.pending() > 0, "nothing is pending in the pool")
+        take_away()
+        for user, path, fd in users:
+            user.must_write(path, fd, 50000, 100000)
+            user.expect(0, "fsync", fd)
+            until(lambda user=user: REMOVED in user.said(), "a word on the pool that has no name")
+            user.check_reads(path, fd)
+            user.must_write(path, fd, 120000, 50)
+            user.expect(0, "fsync", fd)
+            user.kill()
+            user.check_disk()
+            check(user.said().count(REMOVED) == 1, f"once is enough: {user.said()}")
+
+
+@on_bad_disk(LATE)
+def pool_removed(case, program):
+    loses_its_name(case, program, case.bench.pool.unlink)
+
+
+@on_bad_disk(LATE)
+def pool_replaced(case, program):
+    def replace():
+        other = case.bench.pools / "other"
+        case.bench.without(case.bench.nvcache, "create", other, "--size", "4M", "--emulate")
+        other.rename(case.bench.pool)
+    loses_its_name(case, program, replace)
+    check(case.bench.pending() == 0, "something is in the new pool")
+
+
+@on_bad_disk(LATE)
+def pool_removed_of_idle(case, program):
+    """A program that has nothing pending looks when it writes next. Names are in the log, too."""
+    path, fd = case.opened(program)
+    program.must_write(path, fd, 0, 5000)
+    program.expect(0, "fsync", fd)
+    program.expect(0, "rename", path, case.bad.folder / "b")
+    program.files[case.bad.folder / "b"] = program.files.pop(path)
+    path = case.bad.folder / "b"
+    until(lambda: case.bench.pending() == 0, "everything on the disk")
+    case.bench.pool.unlink()
+    program.must_write(path, fd, 2000, 5000)
+    until(lambda: REMOVED in program.said(), "a word on the pool that has no name")
+    program.kill()
+
+
 CASES = {case.__name__: case for case in
          (write_eio, flush_eio, program_hears_first, close_reports, cannot_be_read, full_log,
           overwritten, full_at_once, everything_kept, ends, killed, names, others, slow, read_only, journal,
-          shut_down, full_disk, emptied, quota, gone, programs, gives_up_rights)}
+          shut_down, full_disk, emptied, quota, gone, programs, gives_up_rights, pool_removed, pool_replaced,
+          pool_removed_of_idle)}
 
 
 def main():

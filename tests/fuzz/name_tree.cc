@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "src/pool/identify.h"
 #include "tests/fuzz/files.h"
 
 namespace nvcache::fuzz {

@@ -37,6 +37,7 @@
 
 #include "recovery/tool/commands.h"
 #include "recovery/tool/libpmem.h"
+#include "src/pool/identify.h"
 #include "src/pool/pool.h"
 #include "src/sys/check.h"
 #include "src/vfs/checkpointer.h"

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "src/pool/identify.h"
 #include "src/pool/pool.h"
 #include "src/sys/boot.h"
 #include "src/sys/crc32c.h"
@@ -80,10 +81,12 @@ void PoolImage::Seal(CheckpointRecord* record) const {
 void PoolImage::Seal(SegmentHeader* header) const {
   header->crc = pool::SegmentHeaderCrc(*header, salt_);
 }
+nvlog::Lsn PoolImage::GenerationAt(nvlog::Place place) {
+  return At<SegmentHeader>(OffsetOf(place / units_ * units_))->generation;
+}
 void PoolImage::Seal(nvlog::Place place) {
-  const auto* segment = At<SegmentHeader>(OffsetOf(place / units_ * units_));
   RecordHeader* header = HeaderAt(place);
-  header->header_crc = nvlog::HeaderCrc(*header, place, segment->generation, salt_);
+  header->header_crc = nvlog::HeaderCrc(*header, place, GenerationAt(place), salt_);
 }
 // Of a file record, or a name record.
 void PoolImage::SealPayload(nvlog::Place place) {
@@ -181,6 +184,7 @@ void PoolImage::Commit(Log* log, nvlog::Lsn lsn, uint64_t word_flip) {
     header->commit = nvlog::CommitWord(lsn, salt_) ^ (i == 0 ? word_flip : 0);
     header->index = static_cast<uint16_t>(i);
     header->count = static_cast<uint16_t>(group_.size());
+    header->life = nvlog::LifeOf(GenerationAt(group_[i]));
     Seal(group_[i]);
   }
   log->last = lsn;
@@ -463,7 +467,9 @@ void Damage::SetSegment() {
   // Its records are of this life.
   if (input_.Below(2) == 0) return;
   for (const nvlog::Place place : image_.records_) {
-    if (place / image_.units_ == number) image_.Seal(place);
+    if (place / image_.units_ != number) continue;
+    image_.HeaderAt(place)->life = nvlog::LifeOf(header.generation);
+    image_.Seal(place);
   }
 }
 
@@ -617,8 +623,8 @@ void Damage::SetRecord() {
   nvlog::Place place = AnyRecord();
   RecordHeader* header = image_.HeaderAt(place);
   using R = RecordHeader;
-  switch (SetOneOf(input_.Below(14), header, &R::lsn, &R::offset, &R::link, &R::file, &R::length,
-                   &R::index, &R::count, &R::payload_crc, &R::commit)) {
+  switch (SetOneOf(input_.Below(15), header, &R::lsn, &R::offset, &R::link, &R::file, &R::length,
+                   &R::index, &R::count, &R::payload_crc, &R::commit, &R::life)) {
     case kSet:
       break;
     case 0:

@@ -99,6 +99,7 @@ class PoolImage {
   void Seal(pool::CheckpointRecord* record) const;
   void Seal(pool::SegmentHeader* header) const;
   void SealPayload(nvlog::Place place);
+  nvlog::Lsn GenerationAt(nvlog::Place place);
   void Seal(nvlog::Place place);
 
   std::string bytes_;

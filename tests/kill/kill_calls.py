@@ -180,7 +180,8 @@ class Sqlite(Case):
     def one(self, number, place):
         place.without("sqlite3", "db", f"PRAGMA journal_mode={self.mode}; PRAGMA synchronous=FULL;"
                       "CREATE TABLE t(id INTEGER PRIMARY KEY, v TEXT);", cwd=place.data)
-        script = "PRAGMA synchronous=FULL; PRAGMA wal_autocheckpoint=4;" + "".join(
+        # One lock for a life, or its files are write-through.
+        script = "PRAGMA locking_mode=EXCLUSIVE; PRAGMA synchronous=FULL; PRAGMA wal_autocheckpoint=4;" + "".join(
             f"BEGIN; INSERT INTO t VALUES({row}, replace(hex(zeroblob({300 * row})), '00', "
             f"'{row}.')); COMMIT; SELECT writefile('{place.pools}/said{row}', '');"
             for row in range(1, self.ROWS + 1))

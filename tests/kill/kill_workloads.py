@@ -103,7 +103,7 @@ def self_check(options, case):
     """Without recovery something is missing, or the test sees nothing. (Not where the kill comes early: the disk has
     what was synced before the names were in the log.)"""
     choice = random.Random(options.seed)
-    for _ in range(10):
+    for _ in range(40):
         with kit.Bench(options, **POOL) as bench, PowerDisk(bench, 400 << 20) as disk:
             try:
                 Runs(options, bench, disk, CASES[case]).play(choice, recovers=False)

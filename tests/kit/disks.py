@@ -61,6 +61,13 @@ class Mount:
         command("umount", *how, self.folder)
         self.mounted = False
 
+    def unmount_unused(self):
+        """A process that was killed may still have to close its files."""
+        unmount = ["umount", "--quiet", self.folder]
+        until(lambda: subprocess.run(unmount, check=False, stderr=subprocess.DEVNULL).returncode == 0,
+              "nobody uses the file system", 20)
+        self.mounted = False
+
     def await_end(self):
         """After a lazy unmount: nobody uses it any more, and the kernel has let go of the image."""
         def users():
@@ -75,7 +82,7 @@ class Mount:
 
     def again(self, more=""):
         """What only the page cache had is gone."""
-        self.unmount()
+        self.unmount_unused()
         self.mount(more)
 
     def close(self):
@@ -161,7 +168,7 @@ class PowerDisk(Mount):
             self.fail_by_copy()
         else:
             self.shut_down()
-            self.unmount()
+            self.unmount_unused()
         self.mount()
         if pool is not None:
             with open(pool, "r+b") as file:
@@ -173,7 +180,7 @@ class PowerDisk(Mount):
         the superblock, and no block that this one leads to is written over before the next commit."""
         copy = self.image.with_suffix(".copy")
         command("cp", "--sparse=always", self.image, copy)
-        self.unmount()
+        self.unmount_unused()
         copy.rename(self.image)
 
 

@@ -44,6 +44,7 @@ class Explorer {
     app.add_option("--seconds", seconds_, "how long")->capture_default_str();
     app.add_flag("--rules", breaks_, "break each rule in turn");
     app.add_option("--rule", rule_, "this one only");
+    app.add_flag("--quick", quick_, "with --rules: those that show seldom, from where they did");
     app.add_option("--replay", replay_, "the run of this seed, step by step");
     app.add_flag("--list", lists_, "the rules");
     for (Other& other : others_) app.add_option(other.option, other.number, other.text);
@@ -101,7 +102,7 @@ class Explorer {
     for (size_t i = 0; i < rules_.size(); ++i) {
       const RuleText& rule = rules_[i];
       if (!rule_.empty() && rule_ != rule.name) continue;
-      uint64_t seed = seed_;
+      uint64_t seed = quick_ && rule.shown_at != 0 ? rule.shown_at : seed_;
       std::string failure;
       for (uint64_t runs = 0; runs < most_runs_ && failure.empty(); ++runs, ++seed) {
         failure = Run(seed, static_cast<Rule>(i)).Failure();
@@ -134,7 +135,7 @@ class Explorer {
   uint64_t most_runs_;
   uint64_t seed_ = 0;
   double seconds_ = 20;
-  bool breaks_ = false, lists_ = false;
+  bool breaks_ = false, quick_ = false, lists_ = false;
   std::string rule_;
   std::optional<uint64_t> replay_;
   std::vector<Other> others_;

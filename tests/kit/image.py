@@ -355,9 +355,10 @@ class Image:
                 payload = data = self._file_record(number)
             elif kind == DATA:
                 payload = data_payload(offset, data)
-            header = struct.pack("<QQQIIHHHHI", lsn, offset, len(data) if data else length, number,
-                                 crc32c(data) if data else 0, kind, index, len(records), 0, 0)
             generation = self.generations[place // self.units]
+            header = struct.pack("<QQQIIHHHHI", lsn, offset, len(data) if data else length, number,
+                                 crc32c(data) if data else 0, kind, index, len(records), 0,
+                                 generation & 0xFFFFFFFF)
             crc = crc32c(struct.pack("<QQ", place, generation) + header, self.salt & 0xFFFFFFFF)
             self.write(self.unit_offset(place), struct.pack("<QQ", word, 0) + header
                        + struct.pack("<I", crc) + payload)

@@ -52,10 +52,10 @@ class Node:
 class Cluster:
     """`with Cluster(3) as etcd:`; all of them answer then."""
 
-    def __init__(self, size=1, scheme="http", client_options=(), ctl_options=()):
+    def __init__(self, size=1, scheme="http", client_options=(), ctl_options=(), ports=None):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix=FOLDERS, dir="/dev/shm"))
         self.ctl_options = ctl_options
-        ports = free_ports(2 * size)
+        ports = ports or free_ports(2 * size)
         self.urls = [f"{scheme}://127.0.0.1:{port}" for port in ports[:size]]
         self.peers = [f"http://127.0.0.1:{port}" for port in ports[size:]]
         everyone = ",".join(f"n{i}={peer}" for i, peer in enumerate(self.peers))

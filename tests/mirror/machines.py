@@ -13,7 +13,6 @@ import subprocess
 
 from kit import KEPT, Failure, check, command, say, state_of, until
 from kit.disks import IOC_SHUTDOWN, SHUTDOWN_NOLOGFLUSH, make_image
-from etcd_servers import free_ports
 
 SERVERS = 3
 NAME = "test"  # of the mirror
@@ -83,8 +82,8 @@ class Loopback:
 
     credentials = ("--insecure",)
 
-    def __init__(self):
-        self.addresses = [f"127.0.0.1:{port}" for port in free_ports(SERVERS)]
+    def __init__(self, ports):
+        self.addresses = [f"127.0.0.1:{port}" for port in ports]
         self.keys = ("--insecure",)
         self.can_delay = False
 
@@ -200,12 +199,21 @@ class Servers:
     def __init__(self, options, folder, network):
         self.folder, self.network = folder, network
         self.all = []
-        for i, address in enumerate(network.addresses):
-            self.memory(i).mkdir()
-            self.all.append(Process([options.nvcache, "serve", *network.keys, "--listen", address, "--limit", "1G",
-                                     "--memory", self.memory(i)], self.log(i), network.where(i)))
-        for i in range(SERVERS):
-            until(lambda i=i: "serves on" in self.log(i).read_text(), f"server {i} serves")
+        try:
+            for i, address in enumerate(network.addresses):
+                self.memory(i).mkdir()
+                self.all.append(Process([options.nvcache, "serve", *network.keys, "--listen", address, "--limit", "1G",
+                                         "--memory", self.memory(i)], self.log(i), network.where(i)))
+            for i in range(SERVERS):
+                until(lambda i=i: self.serves(i), f"server {i} serves")
+        except BaseException:
+            self.kill()
+            raise
+
+    def serves(self, i):
+        said = self.log(i).read_text()
+        check(not self.all[i].has_ended(), f"server {i} has ended: {said}")
+        return "serves on" in said
 
     def __iter__(self):
         return iter(self.all)
@@ -290,6 +298,7 @@ class Machine:
         self.folder.mkdir()
         self.pool = self.folder / "pool"
         self.mirror = self.writer = None
+        self.found = 0  # at the last look
         self.lives = 0
         self.holder = Process(["sleep", "infinity"], self.folder / "holder.log",
                               ["unshare", "-m", "--propagation", "private"])
@@ -366,11 +375,14 @@ class Machine:
             except ProcessLookupError:
                 pass
 
-    def lose(self, chance):
-        """The power goes: the processes, in any order, what the file system has not made durable, and the pool."""
+    def lose(self, chance, with_records=False):
+        """The power goes: the processes, in any order, what the file system has not made durable, and the pool. What a
+        writer leaves when it dies before the disk goes may be in the files by then, but for `with_records`."""
         ours = (self.writer.pid, self.mirror.pid)
         steps = [self.writer.kill, self.mirror.kill, lambda: self.kill_users(ours), self.disk.shut_down]
         chance.shuffle(steps)
+        if with_records:
+            steps.sort(key=lambda step: step != self.disk.shut_down)
         for step in steps:
             step()
         until(lambda: self.kill_users() or not users_of(self.pool), "the end of the pool's processes", 60)
@@ -405,15 +417,17 @@ class Machine:
         check(code == 0, f"recovery: exit code {code}: {said}")
         return said
 
-    def verify(self, workload, acknowledged, under=()):
+    def verify(self, workload, acknowledged, under=(), promise=None):
         """How many are there. `under`: what the checker runs under; without, it is a program without NVCache."""
-        what = f"{workload}:{acknowledged}:{self.announced()}"
-        done = subprocess.run(self.words(*under, *self.setting.agent("verify", what)),
+        # What was found at the last look was begun, acknowledged or not, and the next writer went on from there.
+        what = f"{workload}:{acknowledged}:{max(self.announced(), self.found)}"
+        done = subprocess.run(self.words(*under, *self.setting.agent("verify", what, promise)),
                               check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               env=dict(os.environ, **self.setting.environment(self)), timeout=SECONDS_TO_RECOVER)
         found = re.search(r"^@found \S+ (\d+)$", done.stdout, re.MULTILINE)
         check(done.returncode == 0 and found, f"{workload}, {acknowledged} acknowledged: {done.stdout}")
-        return int(found.group(1))
+        self.found = int(found.group(1))
+        return self.found
 
     def sync(self):
         folder = os.open(self.disk.seen, os.O_RDONLY)

@@ -22,7 +22,7 @@ import time
 import kit
 from kit import Failure, check, command, say, skip, state_of, until
 from kit.disks import needs_power_failures
-from etcd_servers import Cluster
+from etcd_servers import Cluster, free_ports
 from machines import SERVERS, Links, Loopback, Machine, Servers, own_network, reserve_ports
 
 # Of tests/power. What the pool's calls wait for, and after what an operation is acknowledged; `behind`: so many of the
@@ -66,9 +66,11 @@ class Setting:
 
     def __enter__(self):
         try:
-            etcd = Cluster(self.chance.choice((1, 1, 1, 3)))
+            nodes = self.chance.choice((1, 1, 1, 3))
             has_links = self.options.has_networks and self.chance.random() < 0.6
-            self.network = Links(self.folder) if has_links else Loopback()
+            ports = free_ports(2 * nodes + SERVERS)  # of all together: none is given out twice
+            etcd = Cluster(nodes, ports=ports[SERVERS:])
+            self.network = Links(self.folder) if has_links else Loopback(ports[:SERVERS])
             if self.options.has_networks:
                 reserve_ports([*etcd.urls, *etcd.peers, *self.network.addresses])
             self.etcd = etcd.__enter__()
@@ -158,6 +160,10 @@ class Life:
     def acknowledged(self):
         return max(self.known, self.machine.acknowledged())
 
+    def promised(self):
+        """So many operations are there after a loss: the program itself may lose those that its workload is `behind`."""
+        return max(self.acknowledged() - self.kind.behind, 0)
+
     def await_more(self, count=5):
         goal = self.acknowledged() + count
         until(lambda: self.acknowledged() >= goal or self.machine.writer.has_ended(), "more is acknowledged", 60)
@@ -165,9 +171,9 @@ class Life:
             return check_error(self)  # servers that are slow are no majority for a moment
         check(self.acknowledged() >= goal, f"the writer has ended: {self.machine.complaint()}")
 
-    def lose(self):
+    def lose(self, with_records=False):
         self.setting.told += ", lost"
-        self.machine.lose(self.chance)
+        self.machine.lose(self.chance, with_records)
         self.setting.losses += 1
 
     def recover_and_verify(self, kills=0):
@@ -189,7 +195,7 @@ class Life:
 
     def verify(self):
         acknowledged = self.acknowledged()
-        found = self.machine.verify(self.name, max(acknowledged - self.kind.behind, 0))
+        found = self.machine.verify(self.name, self.promised())
         self.setting.acknowledged[self.name] += acknowledged - self.known
         self.machine.output.unlink()
         self.known = found
@@ -204,7 +210,9 @@ class Life:
         machine.writer.await_output()
         acknowledged = self.acknowledged()
         under = (self.setting.nvcache, "run", "--pool", machine.pool, "--required", "--write-back", self.rule, "--")
-        machine.verify(self.name, max(acknowledged - self.kind.behind, 0), under)
+        # After the end of a process alone, a write is there whole or not at all.
+        promise = "write" if self.kind.promise == "mirrored" else None
+        machine.verify(self.name, self.promised(), under, promise)
         self.setting.acknowledged[self.name] += acknowledged - self.known
         self.known = acknowledged
         self.write()
@@ -225,6 +233,21 @@ def lost_pool(setting, name):
     check("recovered" in said, said)
     said = life.machine.recover()
     check("nothing to recover" in said, said)
+
+
+def followed(setting, name):
+    """The writer alone dies, and another one goes on with its files: what the first one has left in the log does not
+    undo what the second one has synced."""
+    life = Life(setting, setting.machine(), name)
+    if not life.kind.restarts:
+        return
+    life.begin()
+    life.machine.await_mirrored()
+    life.await_more(30)
+    life.next_writer()
+    life.await_more(30)
+    life.lose()
+    life.recover_and_verify()
 
 
 def below_majority(setting, name):
@@ -298,6 +321,22 @@ def check_error(life):
     check(re.search("Input/output error|I/O error|IO error|IsSyncFileRangeSupported", complaint), f"the writer has ended: {complaint}")
 
 
+def ahead(setting, name):
+    """No server gets what comes last, and the disk does: all that was acknowledged is there, whatever recovery writes
+    over it."""
+    life = Life(setting, setting.machine(), name)
+    life.begin("block")
+    life.machine.await_mirrored()
+    life.await_more(setting.chance.randrange(20, 300))
+    for server in setting.servers:
+        server.kill()
+    time.sleep(setting.chance.uniform(0, 0.3))
+    life.lose()
+    for server in setting.servers:
+        server.start()
+    life.recover_and_verify()
+
+
 def too_many_forget(setting, name):
     """Two of three have forgotten: a recovery waits, and says for whom; it does not take what one of them has."""
     life = Life(setting, setting.machine(), name)
@@ -321,7 +360,7 @@ def removed(setting, _):
     life.begin("block")
     life.machine.await_mirrored()
     life.await_more(20)
-    life.lose()
+    life.lose(with_records=True)
     (life.machine.disk.seen / life.name / "a").unlink()
     life.machine.sync()
     for _ in range(2):
@@ -346,7 +385,7 @@ def interrupted(setting, _):
     life.begin("block")
     life.machine.await_mirrored()
     life.await_more(50)
-    life.lose()
+    life.lose(with_records=True)
     # As the installed ones, but that the command that replays kills who has started it.
     tools = setting.folder / "tools"
     tools.mkdir()
@@ -379,7 +418,7 @@ def takes_over(setting, name):
     setting.losses += 1
     second.machine.recover()
     at_takeover = first.acknowledged()
-    found = second.machine.verify(name, max(at_takeover - first.kind.behind, 0))
+    found = second.machine.verify(name, first.promised())
     second.known, second.machine.output = found, second.machine.folder / "none"
     second.machine.sync()
     second.begin("block", "--take-over")
@@ -391,7 +430,7 @@ def takes_over(setting, name):
     until(first.machine.writer.has_ended, "the first writer hears of it", 30)
     check_error(first)
     # One whose sync had returned before the stop may be said after it.
-    check(first.acknowledged() <= found,
+    check(first.promised() <= found,
           f"{first.acknowledged()} are acknowledged by a fenced machine, the other one has found {found}")
     second.await_more(20)
     second.lose()
@@ -556,7 +595,7 @@ def run(options, case, name, seed, totals):
 
 
 CASES = {case.__name__: case for case in
-         (lost_pool, below_majority, blocked, refused, too_many_forget, removed, interrupted, takes_over, trouble)}
+         (lost_pool, followed, below_majority, blocked, refused, too_many_forget, removed, interrupted, takes_over, ahead, trouble)}
 
 
 def main():

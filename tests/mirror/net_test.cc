@@ -13,8 +13,8 @@
 #include <thread>
 #include <vector>
 
+#include "mirror/core/error.h"
 #include "mirror/net/client.h"
-#include "mirror/net/error.h"
 #include "mirror/net/server.h"
 
 namespace nvcache::mirror {
@@ -54,7 +54,7 @@ TEST(LoopTest, OneThatAlwaysComesAgainHoldsUpNobody) {
 
 TEST(LoopTest, WhatACallbackEndsIsNotCalled) {
   Loop loop;
-  const Descriptor a(eventfd(1, EFD_CLOEXEC)), b(eventfd(1, EFD_CLOEXEC));
+  const sys::Descriptor a(eventfd(1, EFD_CLOEXEC)), b(eventfd(1, EFD_CLOEXEC));
   Loop::Handle first = 0, second = 0;
   int calls = 0;
   const auto end_both = [&](uint32_t) {
@@ -230,7 +230,7 @@ TEST_F(NetTest, NoServer) {
 }
 
 TEST_F(NetTest, AServerThatSaysNothing) {
-  const Descriptor silent(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const sys::Descriptor silent(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const Address here = Resolve("127.0.0.1:0").at(0);
   ASSERT_EQ(bind(silent.get(), here.get(), here.length), 0);
   ASSERT_EQ(listen(silent.get(), 1), 0);

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "mirror/net/error.h"
+#include "mirror/core/error.h"
 #include "mirror/net/page_server.h"
 
 namespace nvcache::mirror {
@@ -34,19 +34,19 @@ class PageTest : public testing::Test {
     server_ = std::make_unique<PageServer>(&loop_, "/metrics", page, limits);
     address_ = WithPort("127.0.0.1:0", server_->Listen("127.0.0.1:0"));
   }
-  Descriptor Connect() const {
+  sys::Descriptor Connect() const {
     const Address address = Resolve(address_).at(0);
-    Descriptor socket = MakeSocket(address);
+    sys::Descriptor socket = MakeSocket(address);
     const int result = connect(socket.get(), address.get(), address.length);
     EXPECT_TRUE(result == 0 || errno == EINPROGRESS);
     return socket;
   }
-  static bool Send(const Descriptor& socket, const std::string& text) {
+  static bool Send(const sys::Descriptor& socket, const std::string& text) {
     const ssize_t n = send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL);
     return n == static_cast<ssize_t>(text.size());
   }
   // All that comes until the server ends the connection; "reset" if it ends otherwise.
-  std::string ReadAll(const Descriptor& socket) {
+  std::string ReadAll(const sys::Descriptor& socket) {
     std::string all;
     const Time end = Loop::Now() + 20000 * kMillisecond;
     while (Loop::Now() < end) {
@@ -60,7 +60,7 @@ class PageTest : public testing::Test {
     return "no end";
   }
   std::string Ask(const std::string& request) {
-    const Descriptor socket = Connect();
+    const sys::Descriptor socket = Connect();
     EXPECT_TRUE(Send(socket, request));
     return ReadAll(socket);
   }
@@ -93,7 +93,7 @@ TEST_F(PageTest, APageAndTheEnd) {
 
 TEST_F(PageTest, ARequestInPieces) {
   Serve();
-  const Descriptor socket = Connect();
+  const sys::Descriptor socket = Connect();
   for (const char c : kGet) {
     EXPECT_TRUE(Send(socket, std::string(1, c)));
     loop_.RunOnce(kMillisecond);
@@ -135,7 +135,7 @@ TEST_F(PageTest, WhatIsNoRequest) {
 
 TEST_F(PageTest, WhoSaysNothingMoreIsLeft) {
   Serve({.connections = 4, .request = 256, .patience = 500 * kMillisecond});
-  const Descriptor silent = Connect(), half = Connect(), stays = Connect();
+  const sys::Descriptor silent = Connect(), half = Connect(), stays = Connect();
   EXPECT_TRUE(Send(half, "GET /metrics HT"));
   EXPECT_TRUE(Send(stays, kGet));
   EXPECT_TRUE(UntilConnections(3));
@@ -148,7 +148,7 @@ TEST_F(PageTest, WhoSaysNothingMoreIsLeft) {
 TEST_F(PageTest, WhoGoesAwayIsForgotten) {
   Serve();
   {
-    const Descriptor socket = Connect();
+    const sys::Descriptor socket = Connect();
     EXPECT_TRUE(Send(socket, "GET"));
     EXPECT_TRUE(UntilConnections(1));
   }
@@ -157,7 +157,7 @@ TEST_F(PageTest, WhoGoesAwayIsForgotten) {
 
 TEST_F(PageTest, WhoGoesOnTalkingIsLeft) {
   Serve();
-  const Descriptor socket = Connect();
+  const sys::Descriptor socket = Connect();
   EXPECT_TRUE(Send(socket, kGet));
   EXPECT_TRUE(UntilConnections(1));
   const Time end = Loop::Now() + 20000 * kMillisecond;
@@ -171,7 +171,7 @@ TEST_F(PageTest, WhoGoesOnTalkingIsLeft) {
 // The oldest one goes; whoever asks gets an answer.
 TEST_F(PageTest, ManyConnections) {
   Serve();
-  std::vector<Descriptor> sockets;
+  std::vector<sys::Descriptor> sockets;
   for (int i = 0; i < 100; ++i) {
     sockets.push_back(Connect());
     RunFor(0);

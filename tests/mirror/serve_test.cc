@@ -18,8 +18,8 @@
 #include <string>
 #include <vector>
 
-#include "mirror/core/descriptor.h"
 #include "mirror/wire/frame.h"
+#include "src/sys/descriptor.h"
 #include "tests/mirror/serving.h"
 
 namespace nvcache::mirror {
@@ -97,7 +97,7 @@ class Raw {
   int get() const { return file_.get(); }
 
  private:
-  Descriptor file_;
+  sys::Descriptor file_;
 };
 
 // The one message of a stream that has no other.
@@ -267,11 +267,11 @@ TEST_F(ServeTest, WithoutASpillItGoesOnWhenPowerIsLost) {
 
 TEST_F(ServeTest, SystemdKeepsItsMemory) {
   const std::string path = folder_ / "notify";
-  const Descriptor manager(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const sys::Descriptor manager(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   sockaddr_un name = {.sun_family = AF_UNIX, .sun_path = {}};
   std::memcpy(name.sun_path, path.data(), path.size());
   ASSERT_EQ(bind(manager.get(), reinterpret_cast<sockaddr*>(&name), sizeof(name)), 0);
-  Descriptor kept;
+  sys::Descriptor kept;
   Id incarnation;
   {
     Serving serving(With({}), [&] { setenv("NOTIFY_SOCKET", path.c_str(), 1); });
@@ -295,7 +295,7 @@ TEST_F(ServeTest, SystemdKeepsItsMemory) {
     if (const cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr) {
       int fd;
       std::memcpy(&fd, CMSG_DATA(header), sizeof(fd));
-      kept = Descriptor(fd);
+      kept = sys::Descriptor(fd);
     }
   }
   EXPECT_EQ(said, "READY=1|FDSTORE=1\nFDPOLL=0\nFDNAME=db|");

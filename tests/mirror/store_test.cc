@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -78,8 +79,8 @@ State StateOf(const MemoryStore& store) {
 class StoreTest : public testing::Test {
  protected:
   std::unique_ptr<MemoryStore> Open(const Id& boot = kBoot) {
-    auto store = std::make_unique<MemoryStore>(Descriptor(fcntl(file_.get(), F_DUPFD_CLOEXEC, 0)),
-                                               "db", boot, &budget_);
+    auto store = std::make_unique<MemoryStore>(
+        sys::Descriptor(fcntl(file_.get(), F_DUPFD_CLOEXEC, 0)), "db", boot, &budget_);
     store->Seal();
     return store;
   }
@@ -98,7 +99,7 @@ class StoreTest : public testing::Test {
     State after;
     {
       // Tried on a copy of the memory.
-      Descriptor original = std::exchange(file_, Copied());
+      sys::Descriptor original = std::exchange(file_, Copied());
       auto store = Open();
       act(store.get());
       after = StateOf(*store);
@@ -109,7 +110,7 @@ class StoreTest : public testing::Test {
     EXPECT_NE(before, after);
     int kills = 0;
     for (bool done = false; !done; ++kills) {
-      Descriptor original = std::exchange(file_, Copied());
+      sys::Descriptor original = std::exchange(file_, Copied());
       const pid_t child = fork();
       if (child == 0) {
         auto store = Open();
@@ -135,8 +136,8 @@ class StoreTest : public testing::Test {
   }
 
   // Another file that has the same bytes.
-  Descriptor Copied() {
-    Descriptor copy = MakeMemory("copy");
+  sys::Descriptor Copied() {
+    sys::Descriptor copy = MakeMemory("copy");
     struct stat st = {};
     fstat(file_.get(), &st);
     EXPECT_EQ(ftruncate(copy.get(), st.st_size), 0);
@@ -156,7 +157,7 @@ class StoreTest : public testing::Test {
   }
 
   Budget budget_{kMany};
-  Descriptor file_ = MakeMemory("db");
+  sys::Descriptor file_ = MakeMemory("db");
 };
 
 TEST_F(StoreTest, NewOne) {
@@ -207,7 +208,7 @@ TEST_F(StoreTest, AnotherBootHasForgotten) {
 }
 
 TEST_F(StoreTest, WhatIsNotSealedIsNotThere) {
-  { const MemoryStore store(Descriptor(dup(file_.get())), "db", kBoot, &budget_); }
+  { const MemoryStore store(sys::Descriptor(dup(file_.get())), "db", kBoot, &budget_); }
   EXPECT_FALSE(Open()->remembers());
 }
 
@@ -540,7 +541,7 @@ TEST_F(SpillTest, OnlyRegularFilesAreReplacedOrRemoved) {
 TEST(KeeperTest, KeepsADescriptor) {
   const Folder folder;
   const std::string path = folder / "notify";
-  const Descriptor listener(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const sys::Descriptor listener(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = {}};
   std::memcpy(address.sun_path, path.data(), path.size());
   ASSERT_EQ(bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
@@ -548,7 +549,7 @@ TEST(KeeperTest, KeepsADescriptor) {
   EXPECT_FALSE(Notify("READY=1"));
   setenv("NOTIFY_SOCKET", path.c_str(), 1);
   EXPECT_TRUE(HasKeeper());
-  const Descriptor memory = MakeMemory("db");
+  const sys::Descriptor memory = MakeMemory("db");
   EXPECT_TRUE(Keep("db", memory.get()));
   unsetenv("NOTIFY_SOCKET");
 
@@ -565,7 +566,7 @@ TEST(KeeperTest, KeepsADescriptor) {
   int fd;
   ASSERT_NE(CMSG_FIRSTHDR(&message), nullptr);
   std::memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(fd));
-  const Descriptor kept(fd);
+  const sys::Descriptor kept(fd);
   struct stat a = {}, b = {};
   ASSERT_EQ(fstat(memory.get(), &a), 0);
   ASSERT_EQ(fstat(kept.get(), &b), 0);

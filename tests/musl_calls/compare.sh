@@ -43,6 +43,11 @@ if [ ! -e "$pool" ]; then
   cat "$directory/with.err"
   exit 1
 fi
+# That one has closed the pool's descriptor by hand: what it has in the log is for recovery.
+case $program in *lost_descriptors*)
+  "$nvcache" recover "$pool" || exit 1
+  diff -r "$directory/without" "$directory/with" || exit 1 ;;
+esac
 status=$("$nvcache" status --json "$pool") || exit 1
 number() { sed -n "s/.*\"$1\": *\([0-9]*\).*/\1/p" <<< "$status" | head -n 1; }
 records=$(number entries_cleaned) pending=$(number pending_records)

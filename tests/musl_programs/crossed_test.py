@@ -28,7 +28,10 @@ class Crossing:
         """Killed after `count` rows were acknowledged, while it inserts more."""
         script = self.bench.folder / "script"
         with open(script, "w", encoding="ascii") as file:
-            file.write(".bail on\nPRAGMA synchronous=FULL;\n")
+            # One lock for a life: else the files are write-through, and every row is on the disk. A checkpoint
+            # of the WAL would bring it there, too.
+            file.write(".bail on\nPRAGMA locking_mode=EXCLUSIVE;\nPRAGMA wal_autocheckpoint=0;\n"
+                       "PRAGMA synchronous=FULL;\n")
             for row in range(self.rows + 1, self.rows + count + 1000):
                 file.write(f"INSERT INTO t VALUES({row}, '{value_of(row)}');\n"
                            f"SELECT 'committed', {row};\n")

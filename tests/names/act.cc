@@ -28,10 +28,12 @@ std::string TextOf(Name name) {
 }
 
 std::string TextOf(const Act& act) {
-  constexpr const char* kTexts[] = {"create", "remove",         "rename", "link",
-                                    "write",  "write past log", "fsync",  "move checkpoint"};
+  constexpr const char* kTexts[] = {"create",     "remove", "rename",
+                                    "link",       "write",  "write past log",
+                                    "write open", "fsync",  "move checkpoint"};
   std::string text = kTexts[static_cast<size_t>(act.what)];
-  if (act.what != What::kMoveCheckpoint) text += " " + TextOf(act.name);
+  if (act.what != What::kMoveCheckpoint && act.what != What::kWriteOpen)
+    text += " " + TextOf(act.name);
   if (act.what == What::kRename || act.what == What::kLink) text += " " + TextOf(act.to);
   return act.refused ? text + " (refused)" : text;
 }

@@ -20,6 +20,7 @@ enum class What {
   // Of bytes
   kWrite,
   kWritePast,  // the log
+  kWriteOpen,  // to the file that it wrote to before, whatever names that has
   kFsync,
   kMoveCheckpoint,
 };

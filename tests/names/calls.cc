@@ -34,7 +34,8 @@ Act Run::AnyAct() {
   constexpr What kOften[] = {What::kCreate,    What::kCreate, What::kCreate, What::kRemove,
                              What::kRemove,    What::kRename, What::kRename, What::kRename,
                              What::kRename,    What::kLink,   What::kWrite,  What::kWrite,
-                             What::kWritePast, What::kFsync,  What::kFsync,  What::kMoveCheckpoint};
+                             What::kWritePast, What::kFsync,  What::kFsync,  What::kMoveCheckpoint,
+                             What::kWriteOpen};
   const What what = kOften[random_() % std::size(kOften)];
   const Name name = AnyName(), to = AnyName();
   return {what, name, to, (what == What::kRemove || what == What::kRename) && OneIn(8)};
@@ -44,7 +45,11 @@ Task<void> Run::Do(int self, Act act) {
   switch (act.what) {
     case What::kWrite:
     case What::kWritePast:
-      co_await Write(self, act.name, act.what == What::kWrite);
+      open_[Index(self)] = fs_.At(act.name);
+      co_await Write(self, fs_.At(act.name), act.what == What::kWrite);
+      break;
+    case What::kWriteOpen:
+      co_await Write(self, open_[Index(self)], true);
       break;
     case What::kFsync:
       co_await Fsync(self, act.name);
@@ -69,6 +74,11 @@ Task<void> Run::TakeLock(int self) {
     Note(std::to_string(self), "takes the lock from " + std::to_string(owner_));
     if (!dead) late_.insert(owner_);
     owner_ = self;
+    // Of any file, the other one may have taken the last name.
+    if (Keeps("removed-is-unknown"_rule)) {
+      known_.fill(false);
+      for (int& past : past_log_) ++past;
+    }
     if (Keeps("thief-syncs"_rule)) co_await PassCheckpoint(self);
     break;
   }
@@ -181,7 +191,11 @@ Task<void> Run::Change(int self, Act act) {
   co_await TakeLock(self);
   if (IsPossible(Now(), act)) {
     const Deed deed = Plan(act);
-    if (co_await MakeKnown(self, deed)) co_await Carry(self, deed);
+    if (co_await MakeKnown(self, deed)) {
+      if (!deed.logs) ++unlogged_;
+      co_await Carry(self, deed);
+      if (!deed.logs) --unlogged_;
+    }
   }
   late_.erase(self);
   ReleaseLock(self);
@@ -232,6 +246,10 @@ Task<void> Run::Carry(int self, Deed deed) {
   Happened();
   if (deed.act.what == What::kCreate) deed.file = fs_.At(deed.act.name);
   co_await Step{};
+  for (const File file : {deed.file, deed.other}) ForgetGone(file);
+  // Who has lost the lock may have met others than it looked up.
+  if (moved != deed.file) removed_unseen_.insert(moved);
+  if (replaced != deed.other) removed_unseen_.insert(replaced);
   co_await DawdleWhile([&] { return replaced != kNoFile && !fs_.Exists(replaced); });
   // By looking at the new name, and at how many names each file has now.
   const bool as_said = deed.act.what == What::kCreate ||
@@ -249,6 +267,12 @@ Task<void> Run::Carry(int self, Deed deed) {
   }
 }
 
+void Run::ForgetGone(File file) {
+  if (file == kNoFile || fs_.Exists(file) || !Keeps("removed-is-unknown"_rule)) return;
+  known_[Index(file)] = false;
+  ++past_log_[Index(file)];
+}
+
 void Run::End(const Deed& deed, File replaced, size_t state) {
   const bool announced_only = deed.destroys && !Keeps("outcome-committed"_rule);
   if (!deed.early && !announced_only) Commit(deed);
@@ -264,12 +288,16 @@ void Run::End(const Deed& deed, File replaced, size_t state) {
 // ------------------------------------------------------------------------------------------ Bytes
 
 // That calls which write take a lock of the file is for tests/protocol.
-Task<void> Run::Write(int self, Name name, bool logged) {
-  const File file = fs_.At(name);
+Task<void> Run::Write(int self, File file, bool logged) {
   if (file == kNoFile) co_return;
+  if (!logged) known_[Index(file)] = false;
+  // Recovery would lay a group that still counts over what goes past the log.
+  while (!known_[Index(file)] && pool_.IsPending(file)) {
+    co_await Settle(self, file);
+    if (!logged) known_[Index(file)] = false;
+  }
   fs_.Write(file, ++last_version_);
   Note(std::to_string(self), "writes");
-  if (!logged) known_[Index(file)] = false;
   if (!known_[Index(file)]) ++past_log_[Index(file)];
   if (known_[Index(file)]) {
     pool_.Commit({.kind = Kind::kData, .file = file, .version = last_version_});
@@ -293,7 +321,8 @@ Task<void> Run::Settle(int self, File file) {
     ReleaseLock(self);
   }
   pool_.Commit({.kind = Kind::kSettled, .file = file, .bound = bound});
-  known_[Index(file)] = known_[Index(file)] || past_log == past_log_[Index(file)];
+  const bool may_be_known = fs_.Exists(file) || !Keeps("removed-is-unknown"_rule);
+  known_[Index(file)] = known_[Index(file)] || (may_be_known && past_log == past_log_[Index(file)]);
   promised_bytes_[Index(file)] = std::max(promised_bytes_[Index(file)], version);
 }
 

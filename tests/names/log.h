@@ -56,6 +56,16 @@ struct Pool {
     record.lsn = Draw();
     records.push_back(record);
   }
+  // Whether recovery would apply bytes of the file.
+  bool IsPending(File file) const {
+    Lsn from = checkpoint, last = 0;
+    for (const Record& record : records) {
+      if (record.file != file) continue;
+      if (record.kind == Kind::kData) last = record.lsn;
+      if (record.kind == Kind::kSettled) from = std::max(from, record.bound);
+    }
+    return last >= from;
+  }
   void MoveCheckpoint(Lsn lsn) { checkpoint = std::max(checkpoint, lsn); }
 };
 

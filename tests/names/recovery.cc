@@ -225,6 +225,7 @@ Task<void> Recovery::RemoveNames() {
 Task<void> Recovery::Write() {
   for (const auto& [file, data] : versions_) {
     const File there = Found(file);
+    if (there == kNoFile && !gone_.contains(file)) missed_.insert(file);
     if (there == kNoFile) continue;
     fs_.Write(there, data.first);
     co_await Step{};

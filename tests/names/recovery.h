@@ -40,6 +40,8 @@ class Recovery {
 
   // Files that could not be given a name; the log keeps what it has of them.
   const std::set<File>& unresolved() const { return unresolved_; }
+  // The log has bytes of these, which are nowhere, and has not removed them.
+  const std::set<File>& missed() const { return missed_; }
 
  private:
   void Fold();
@@ -77,7 +79,7 @@ class Recovery {
   std::set<File> born_, incomplete_;         // bytes are missing
   std::map<File, std::pair<int, Lsn>> versions_;
   std::map<File, File> now_;  // what recovery has made in its place
-  std::set<File> unresolved_;
+  std::set<File> unresolved_, missed_;
 };
 
 }  // namespace nvcache::names

@@ -81,7 +81,8 @@ class Run {
   bool Call(const Deed& deed);
   void Commit(const Deed& deed);
   void End(const Deed& deed, File replaced, size_t state);
-  Task<void> Write(int self, Name name, bool logged);
+  Task<void> Write(int self, File file, bool logged);
+  void ForgetGone(File file);
   template <typename Condition>
   Task<void> DawdleWhile(Condition condition);
   Task<void> Settle(int self, File file);
@@ -127,6 +128,9 @@ class Run {
   std::array<bool, kFiles> known_ = {};
   std::array<int, kFiles> past_log_ = {};  // so many of its writes
   int last_version_ = 0;
+  std::set<File> removed_unseen_;  // perhaps: no process takes them for removed
+  int unlogged_ = 0;  // changes under way that are in no log, or were when their process died
+  std::array<File, kProcesses> open_ = {};  // that each has written to last
 
   std::vector<State> states_;  // all that there were
   size_t promised_ = 0;        // one of these or a later one is found again

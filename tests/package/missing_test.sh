@@ -45,7 +45,7 @@ done
 
 for wrong in --everything "--all now"; do
   # shellcheck disable=SC2086 # two words
-  says "scripts/test: what is \"$wrong\"? It takes --all, --help, or nothing" \
+  says "scripts/test: what is \"$wrong\"? It takes --all, --build, --help, or nothing" \
     bash "$source/scripts/test" $wrong
 done
 bash "$source/scripts/test" --help | grep -q -- 'scripts/test --all  '

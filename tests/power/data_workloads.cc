@@ -55,6 +55,7 @@ class Script {
     return operation;
   }
   uint64_t number() const { return number_; }
+  uint64_t size(unsigned file) const { return sizes_[file]; }
   uint64_t id() const { return seed_ ^ number_ << 20; }  // of the last operation's content
   unsigned files() const { return cuts_ ? 1 : kMaxFiles; }
 
@@ -143,6 +144,19 @@ void Apply(const Operation& operation, uint64_t id, std::vector<uint8_t>* bytes)
   }
 }
 
+// Whether these bytes are those after the write, or before it, one by one; and the size is between.
+bool IsPartOf(const Operation& write, uint64_t id, std::vector<uint8_t> before,
+              const std::vector<uint8_t>& found) {
+  std::vector<uint8_t> after = before;
+  Apply(write, id, &after);
+  if (found.size() < before.size() || found.size() > after.size()) return false;
+  before.resize(found.size());
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (found[i] != before[i] && found[i] != after[i]) return false;
+  }
+  return true;
+}
+
 class DataWorkload : public Workload {
  public:
   DataWorkload(const Settings& settings, bool cuts) : Workload(settings), cuts_(cuts) {}
@@ -160,21 +174,26 @@ class DataWorkload : public Workload {
   template <typename Write>
   void UntilItIsTaken(size_t length, Write write);
   void Do(const Operation& operation, uint64_t id);
+  void CutPart(uint64_t size);
+  // A mirrored pool is lost, and the call that was under way may be there in part (docs/mirror.md).
+  bool MayBePart(const Operation& operation) const {
+    return promise() == Promise::kMirrored && operation.kind <= Operation::kAppend;
+  }
   Verdict Explain(uint64_t acknowledged, const std::vector<std::vector<uint8_t>>& found);
 
   const bool cuts_;
   int fds_[kMaxFiles] = {};
 };
 
-// A disk that refuses may refuse a write, too, when the log is full of what it did not take; then
-// nothing of it was written.
+// A disk that refuses may refuse a write, too, when the log is full of what it did not take, or
+// when the file grows, and ext4 is read-only by then; nothing of it was written.
 template <typename Write>
 void DataWorkload::UntilItIsTaken(size_t length, Write write) {
   constexpr useconds_t kPause = 100'000;
   for (;;) {
     const ssize_t n = write();
     if (n == static_cast<ssize_t>(length)) return;
-    if (n >= 0 || errno != EIO) Die("write");
+    if (n >= 0 || (errno != EIO && errno != EROFS)) Die("write");
     Refused("write");
     ::usleep(kPause);
   }
@@ -220,12 +239,20 @@ void DataWorkload::Do(const Operation& operation, uint64_t id) {
   }
 }
 
+// What is there of an append that the loss has met: it comes again, as a whole.
+void DataWorkload::CutPart(uint64_t size) {
+  const int fd = fds_[kAppended];
+  if (::lseek(fd, 0, SEEK_END) <= static_cast<off_t>(size)) return;
+  if (::ftruncate(fd, static_cast<off_t>(size)) != 0) Die("ftruncate");
+}
+
 void DataWorkload::Run(uint64_t done) {
   Script script(seed(), cuts_);
   Operation last = {Operation::kSync, 0, 0, 0};
   while (script.number() < done) last = script.Next();
   for (unsigned file = 0; file < script.files(); ++file) Open(file, 0);
   if (Hides(last)) Do(last, script.id());  // it may have been done by half
+  if (promise() == Promise::kMirrored) CutPart(script.size(kAppended));
   if (promise() == Promise::kFsync) SyncFolder();
   for (;;) {
     const Operation operation = script.Next();
@@ -261,8 +288,14 @@ Verdict DataWorkload::Check(uint64_t acknowledged, uint64_t announced) {
         IsHalfCut(expected[file], operation.offset, found[file])) {
       return Good(number);
     }
+    const bool is_part = number == acknowledged + 1 && MayBePart(operation) &&
+                         IsPartOf(operation, script.id(), expected[file], found[file]);
     Apply(operation, script.id(), &expected[file]);
     same[file] = expected[file] == found[file];
+    // The next writer does it again.
+    if (is_part && !same[file] && std::count(same.begin(), same.end(), false) == 1) {
+      return Good(acknowledged);
+    }
   }
   return Good(script.number());
 }

@@ -89,6 +89,9 @@ class Sqlite : public Workload {
   Sqlite(const Settings& settings, const Journal& journal)
       : Workload(settings), journal_(journal) {}
 
+  // It takes turns by its locks: where it is at work, no write is durable by itself.
+  bool HasProcess() const override { return true; }
+
   void Run(uint64_t done) override {
     sqlite3* db = Open();
     Execute(db, "PRAGMA journal_mode=" + std::string(journal_.mode));

@@ -99,6 +99,12 @@ errors() {
   nvcache status "$POOL" --json 2>/tmp/status | sed -n 's/.*"write_back_errors": \([0-9]*\).*/@errors \1/p'
 }
 
+# await_cached N: until so many files are in the cache. A new one becomes cached by a sync, so a disk that fails before
+# has it be the kernel's, and nothing is promised of it.
+await_cached() {
+  until nvcache status "$POOL" --json 2>/tmp/status | grep -q "\"cached_files\": $1,"; do sleep 0.1; done
+}
+
 # step NAME COMMAND...: runs the command between two lines to the host. Its status is in STATUS.
 step() {
   echo "@begin $1"

@@ -27,6 +27,7 @@ FORMATS = {
 BOOT_SECONDS = 180
 MOST_ATTEMPTS = 3
 LONGEST_WORK = 4  # seconds, while the disk waits for the flush at which it stops
+FILES_OF_RAW = 4  # data_workloads.cc
 COLD = 0.05  # of all starts
 POSTGRES = "postgres"  # a workload that wants a user and a database
 COMMON_FOLDERS = ("common/a", "common/b")  # of the workloads that change names
@@ -245,6 +246,7 @@ class Life:
         power fails as well."""
         yield f"{self.work(start).removeprefix('step work ')} &"
         yield "PROGRAM=$!"
+        yield f"await_cached {FILES_OF_RAW * len(self.plan.workloads)}"
         yield f"sleep 1; break_disk {start.fault}; sleep 2; errors"
         if start.then == "power":
             yield "sleep 1000"

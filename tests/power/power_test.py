@@ -96,6 +96,13 @@ def groups(workload):
     return [group for group in (*WORKLOADS, *ASKED_FOR) if workload in group[1]]
 
 
+def part_of(everything, options):
+    """What --part and --parts ask for."""
+    if options.parts > 1:
+        say(f"--part {options.part % options.parts} --parts {options.parts}")
+    return list(everything)[options.part % options.parts::options.parts]
+
+
 def draw_plan(draw, number, rows, file_systems):
     """In turn all workloads; and each of them, in turn, on all file systems and media."""
     turn, place = divmod(number, len(rows))
@@ -218,7 +225,7 @@ def mapper(bench, options):
     """Every fault, and every way in which it goes on."""
     seed = options.seed
     say(f"seed {seed} (give it back with --seed)")
-    for number, fault in enumerate(options.faults or FAULTS):
+    for number, fault in part_of(enumerate(options.faults or FAULTS), options):
         draw = random.Random(f"{seed}.{fault}")
         plan = Plan(seed=draw.randrange(1, 10**9), workloads=("raw0", "raw1"), mapped=True,
                     media=MEDIA[number % len(MEDIA)], pool_size=draw.choice(("4M", "16M")))
@@ -285,7 +292,7 @@ def self_check(bench, options):
     seed = options.seed
     say(f"seed {seed} (give it back with --seed)")
     wrong = 0
-    for name, (must_fail, choices) in checks(options.workload).items():
+    for name, (must_fail, choices) in part_of(checks(options.workload).items(), options):
         draw = random.Random(f"{seed}.{name}")
         missed = set(choices["workloads"])
         for _ in range(MOST_LIVES):
@@ -364,6 +371,8 @@ def main():
                         help="disks that fail, by device-mapper in the guest")
     parser.add_argument("faults", nargs="*", help=f"of these only: {' '.join(FAULTS)}")
     parser.add_argument("--self-check", action="store_true", help="show that a loss is found")
+    parser.add_argument("--parts", type=int, default=1, help="of the self checks, or the faults, one in so many")
+    parser.add_argument("--part", type=int, default=0, help="which of them: any number, such as that of the day")
     parser.add_argument("--case", help="verify a saved failure again")
     options = parser.parse_args()
     try:

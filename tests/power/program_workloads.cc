@@ -83,7 +83,7 @@ class Maildir : public KnownFolders {
   }
 
   // All messages, and no other ones but the one that was being delivered.
-  Verdict Check(uint64_t acknowledged, uint64_t) override {
+  Verdict Check(uint64_t acknowledged, uint64_t announced) override {
     std::set<uint64_t> numbers;
     for (const std::string& name : NamesIn(Path("new"))) {
       numbers.insert(std::strtoull(name.c_str(), nullptr, 10));
@@ -97,7 +97,9 @@ class Maildir : public KnownFolders {
                  Text(number).c_str(), Text(acknowledged).c_str(),
                  exists ? "is there" : "is missing", found.size(), Message(number).size());
     }
-    if (last > acknowledged + 1) return Bad("message %s is there", Text(last).c_str());
+    if (last > std::max(acknowledged, announced) + 1) {
+      return Bad("message %s is there", Text(last).c_str());
+    }
     return Good(last);
   }
 

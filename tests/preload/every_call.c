@@ -23,6 +23,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/fanotify.h>
+#include <sys/file.h>
 #include <sys/fsuid.h>
 #include <sys/inotify.h>
 #include <sys/mount.h>
@@ -103,6 +104,7 @@ pid_t __vfork(void);
 int __clone(int (*)(void*), void*, int, void*, ...);
 void __backtrace_symbols_fd(void* const*, int, int);
 int __sigaction(int, const struct sigaction*, struct sigaction*);
+int __cxa_at_quick_exit(void (*)(void*), void*);
 #else
 // Names that only glibc has, of functions that musl has as well.
 #define __open open
@@ -134,6 +136,8 @@ int __sigaction(int, const struct sigaction*, struct sigaction*);
 #define __vfork vfork
 #define __clone clone
 #define __sigaction sigaction
+#define __cxa_at_quick_exit(function, library) at_quick_exit((void (*)(void))(void*)(function))
+#define fcloseall() fflush(NULL)
 #define ssignal signal
 #define sysv_signal __sysv_signal
 #endif
@@ -268,9 +272,7 @@ static void check_descriptors(void) {
   SHOW(fcntl(fd, F_DUPFD, 110), fcntl64(fd, F_DUPFD_CLOEXEC, 110), __fcntl(fd, F_GETFL));
   SHOW(fcntl(fd, F_SETFL, O_APPEND), fcntl(copy, F_GETFL) & O_APPEND, fcntl(-1, F_GETFL));
   SHOW(fcntl(fd, 4711), pwrite(fd, "end", 3, 0));
-  struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_END, .l_start = -3};
-  SHOW(fcntl(fd, F_SETLK, &lock), lseek(fd, 4, SEEK_SET), lockf(fd, F_LOCK, 2));
-  SHOW(lockf64(fd, F_ULOCK, 2));
+  SHOW(lseek(fd, 4, SEEK_SET));
   int waiting = -1;
   SHOW(ioctl(fd, FIONREAD, &waiting), waiting, ioctl(fd, FIOCLEX), ioctl(fd, TIOCGWINSZ, &waiting));
   SHOW(ioctl(fd, _IO(0xee, 1), 0));  // unknown
@@ -677,6 +679,11 @@ static void check_messages(void) {
   show_file("h");
 }
 
+static void write_to_d(void* unused) {
+  (void)unused;
+  close(write(created("d"), "quickly", 7) == 7 ? -1 : 1);
+}
+
 static int call_vdprintf(int fd, int checked, const char* format, ...) {
   va_list arguments;
   va_start(arguments, format);
@@ -712,7 +719,7 @@ static void check_streams(const char* directory) {
   SHOW(call_vdprintf(fd, 1, "%s", " vchk"), write(fd, "!", 1), fclose(f));
   show_file("st3");
   f = fmemopen(line, sizeof(line), "w");
-  SHOW(fputs("memory", f), fclose(f));
+  SHOW(fputs("memory", f), fclose(f), fcloseall());
 
   // Descriptors that have a stream already.
   fflush(stdout);
@@ -814,10 +821,17 @@ static void check_processes(void) {
 
   SHOW(write(fd, "before ", 7));
   char* const arguments[] = {"sh", "-c", "cat p; echo; exit 3", NULL};
-  SHOW(posix_spawn(&child, "/bin/sh", NULL, NULL, arguments, environ));
+  // What a child prints comes first.
+  errno = kNoErrno;
+  int spawned = posix_spawn(&child, "/bin/sh", NULL, NULL, arguments, environ);
+  int error = errno;
   show_status(child);
-  SHOW(posix_spawnp(&child, "sh", NULL, NULL, arguments, environ));
+  SHOW(spawned, error);
+  errno = kNoErrno;
+  spawned = posix_spawnp(&child, "sh", NULL, NULL, arguments, environ);
+  error = errno;
   show_status(child);
+  SHOW(spawned, error);
   SHOW(posix_spawn(&child, "/nosuch", NULL, NULL, arguments, environ));
   posix_spawn_file_actions_t actions;
   const int redirected = open("redirected", O_RDWR | O_CREAT | O_CLOEXEC, 0644);
@@ -866,7 +880,8 @@ static void check_processes(void) {
   EXEC(fexecve(program, echo, environ));
   EXEC(execveat(program, "", echo, environ, AT_EMPTY_PATH));
   close(program);
-  EXEC(quick_exit(8));
+  EXEC(quick_exit(__cxa_at_quick_exit(write_to_d, NULL) == 0 ? 8 : 7));
+  show_file("d");
 
   // A daemon's standard descriptors, which were files before.
   fflush(stdout);
@@ -1224,6 +1239,19 @@ static void check_syscalls(void) {
   show_file("y8");
 }
 
+// Who lets go of a lock twice caches nothing any more.
+static void check_locks(void) {
+  title("locks");
+  int fd;
+  SHOW(fd = created("locked"), write(fd, "0123456789", 10), lseek(fd, 0, SEEK_SET));
+  struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_END, .l_start = -3};
+  SHOW(fcntl(fd, F_SETLK, &lock), lseek(fd, 4, SEEK_SET), lockf(fd, F_LOCK, 2));
+  SHOW(lockf64(fd, F_ULOCK, 2), flock(fd, LOCK_EX), flock(fd, LOCK_SH | LOCK_NB),
+       flock(fd, LOCK_UN));
+  SHOW(write(fd, "after", 5), fsync(fd), close(fd));
+  show_file("locked");
+}
+
 // The calls after which the library does nothing any more come last.
 static void check_turning_off(void) {
   title("turning off");
@@ -1273,6 +1301,7 @@ int main(int argc, char** argv) {
   if (strcmp(argv[2], "-") != 0) check_loading(argv[2]);
   check_syscalls();
   check_rights();
+  check_locks();
   check_turning_off();
   title("end");
   return 0;

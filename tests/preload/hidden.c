@@ -47,6 +47,7 @@ static int null_fd, null_to;
   CALL(fchmod_, fd == null_fd || fd == null_to ? 0 : fchmod(fd, 0600))          \
   CALL(fchown_, fchown(fd, (uid_t)-1, (gid_t)-1))                               \
   CALL(lockf_, lockf(fd, F_TEST, 0))                                            \
+  CALL(flock_, flock(fd, LOCK_SH | LOCK_NB))                                    \
   CALL(sendfile_, sendfile(null_fd, fd, &(off_t){0}, 1))                        \
   CALL(map, mmap(NULL, 1, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED ? -1 : 0) \
   CALL(getfd_by_number, syscall(SYS_fcntl, fd, F_GETFD))                        \

@@ -40,7 +40,7 @@ class Runs:
         environment = kit.without_nvcache()
         with kit.Bench(self.arguments, size="64M") as bench:
             if cached:
-                environment |= bench.settings(self.arguments.preloaded, NVCACHE_NOTICE="0")
+                environment |= bench.settings(self.arguments.preloaded, NVCACHE_NOTICE="0", NVCACHE_RAW="trust")
             command = [str(self.arguments.program), str(bench.folder), mode] + ([case] if case else [])
             try:
                 done = subprocess.run(command, env=environment, timeout=SECONDS, capture_output=True,

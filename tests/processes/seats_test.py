@@ -351,7 +351,7 @@ def stopped(options, draw):
             agents = [bench.start() for _ in range(3)]
             some = [bench.content(f"f{n}.{i}", i + 2, draw.randrange(1 << 40), span=1000) for i in range(3)]
             write_all(agents, some, 1500)
-            bench.check_pids({sleeper.pid, *(agent.pid for agent in agents)})
+            check(bench.pids() >= {sleeper.pid, *(agent.pid for agent in agents)}, f"seats: {bench.pids()}")
             end_all(agents)
             contents += some
             check_disks(some, 1500)
@@ -671,8 +671,14 @@ def two_writers(bench, draw):
     return agents, contents
 
 
+REMOVED = " was removed, or another file has its name: all of it is on the disk now"
+
+
 def parted(bench, draw, agents, contents):
-    """The pool of these two has lost its name; others make or find another one."""
+    """The pool of these two has lost its name: they go on without the cache. Others make or find another one."""
+    for agent in agents:
+        until(lambda agent=agent: REMOVED in agent.said(), "a word on the pool that has no name")
+    check_disks(contents, 60)
     third = bench.start()
     new = bench.content("new", 3, draw.randrange(1 << 40), span=50)
     third.must(new.words(60), 60)
@@ -682,9 +688,10 @@ def parted(bench, draw, agents, contents):
     more = [bench.content(f"more{i}", i + 4, draw.randrange(1 << 40), span=50) for i in range(2)]
     write_all(agents, more, 60)
     agents[0].kill()
-    # What it has left, one finds that has the pool without a name as well.
     more[0].check(bench.seen_by(agents[1], more[0].path), 60)
-    end_all([agents[1], third])
+    agents[1].end()
+    check(agents[1].process.wait(PATIENCE) == 0 and agents[1].said().count(REMOVED) == 1, f"it says {agents[1].said()!r}")
+    third.await_end()
     check_disks([*contents, *more, new], 60)
     bench.check_clean()
 

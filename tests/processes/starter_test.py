@@ -92,9 +92,15 @@ def removed(options):
         check(process.stdout.readline() == "written\n", "it did not write")
         (bench.folder / "large").unlink()
         # The descriptors of the program: `nvcache run` has become it.
+        def target(link):
+            try:
+                return os.readlink(link)
+            except FileNotFoundError:  # just closed
+                return ""
+
         def open_still():
             folder = pathlib.Path(f"/proc/{process.pid}/fd")
-            return [link for link in map(os.readlink, folder.iterdir()) if link.endswith("large (deleted)")]
+            return any(target(link).endswith("large (deleted)") for link in folder.iterdir())
         until(lambda: not open_still(), "the removed file is closed", PATIENCE)
 
 

@@ -17,7 +17,8 @@ import subprocess
 import kit
 from kit import check, children
 
-BIN = pathlib.Path("/usr/lib/postgresql/15/bin")
+# Of the newest version that is there.
+BIN = max(pathlib.Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name))
 # It refuses to run as root. The Debian package makes this user.
 USER = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
 
@@ -52,11 +53,17 @@ class Cluster:
         except kit.Failure as failure:
             raise kit.Failure(f"{failure}\n{self.log.read_text(errors='replace')[-3000:]}") from None
 
+    def server(self):
+        return int((self.data / "postmaster.pid").read_text().split()[0])
+
     def stop(self, how):
+        """And waits for the server's end: pg_ctl waits only until its file is gone."""
+        server = self.server()
         self.run([BIN / "pg_ctl", "stop", "-w", "-s", "-m", how, "-D", self.data])
+        os.waitpid(server, 0)
 
     def kill(self):
-        server = int((self.data / "postmaster.pid").read_text().split()[0])
+        server = self.server()
         processes = (server, *children(server))
         for pid in processes:
             os.kill(pid, signal.SIGKILL)

@@ -139,6 +139,8 @@ with tempfile.TemporaryDirectory(dir=".") as folder, tempfile.TemporaryFile(dir=
     print(t.read(9))
 """
 PYTHON = sys.executable
+# Python 3.12 and newer warns of a fork beside threads, and counts ours (docs/limits.md).
+PYTHON += " -W ignore::DeprecationWarning"
 CASES = {name: [f"{PYTHON} script.py {name}"] for name in ("files", "databases", "mapped", "children")}
 SCRIPTS = {"files": FILES, "databases": DATABASES, "mapped": MAPPED, "children": CHILDREN}
 

@@ -10,7 +10,8 @@ using kit::Rule;
 
 inline constexpr kit::RuleText kRules[] = {
     // Passing.
-    {"passing-before-look", "a process raises its passing count before it looks for the tag"},
+    {"passing-before-look", "a process raises its passing count before it looks for the tag",
+     3742102112},
     {"passing-until-end", "and lowers it when the real call is over"},
     {"owner-passes",
      "the count stays up while a write is logged: the lock may be taken away, and the call be "
@@ -25,18 +26,21 @@ inline constexpr kit::RuleText kRules[] = {
     // Settling.
     {"settle-scans", "a file gets known only if no process was passing"},
     {"scan-before-sync", "settling looks at the counts before it syncs"},
-    {"exits-before-scan", "and reads exits before it looks at them"},
+    {"exits-before-scan", "and reads exits before it looks at them", 3742184976},
     {"known-in-one-step", "a file gets known in one step that fails if exits has changed"},
     {"settled-before-sync", "s is drawn before the sync begins"},
     {"exits-before-settled",
-     "and after exits was read: each group below what is known later is older, or void"},
+     "and after exits was read: each group below what is known later is older, or void",
+     3742655890},
     {"state-after-settled",
-     "tag and exits are the same after s was drawn: the tally may be another file's by now"},
+     "tag and exits are the same after s was drawn: the tally may be another file's by now",
+     3742258498},
     {"settled-committed", "a sync of an unknown file leaves a record"},
     {"settled-seen-when-committed", "others see the new bound when the record is durable"},
     {"settled-through-only",
      "the record says nothing of write-back groups that are not published: the kernel may lack "
-     "these"},
+     "these",
+     3742265305},
     // Logged writes.
     {"lsn-under-lock", "a group's LSN is drawn with the lock of its file"},
     {"lsn-after-call", "and after the real call, so that a sync above it covers the call"},
@@ -86,11 +90,12 @@ inline constexpr kit::RuleText kRules[] = {
      "which begins at the newer of the two records of the seat's checkpoint"},
     // Written back no more, without a sync: published.
     {"published-after-writing",
-     "p is drawn when the kernel has every byte: a sync above p covers them"},
+     "p is drawn when the kernel has every byte: a sync above p covers them", 3742121360},
     {"published-tagged", "the tag is set before others have the file"},
     {"published-raises-lsn", "the tally knows p, as it knows the LSN of a write-through group"},
-    {"published-lsn-before-tag", "before the tag is set: who removes it may have looked already"},
-    {"published-scans", "the file gets known only if no process was passing"},
+    {"published-lsn-before-tag", "before the tag is set: who removes it may have looked already",
+     3742125262},
+    {"published-scans", "the file gets known only if no process was passing", 3742345207},
     {"published-tag-before-scan", "which is looked at when the tag was set"},
     {"published-known-in-one-step", "in one step that fails if tag or exits have changed since"},
     {"published-known-first", "before others have the file: a stranger may write from then on"},
@@ -107,7 +112,7 @@ inline constexpr kit::RuleText kRules[] = {
     {"published-alone", "and passes no other group with them: the kernel may lack those"},
     {"left-checkpoint-first",
      "the checkpoint of a seat that was left is durable before its segments are free"},
-    {"left-found-before-draw", "the seats that were left are found before C is drawn"},
+    {"left-found-before-draw", "the seats that were left are found before C is drawn", 3742120178},
 };
 
 consteval Rule operator""_rule(const char* name, size_t length) {

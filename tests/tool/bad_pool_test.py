@@ -126,7 +126,7 @@ class BadPoolTest(tool.ToolTest):
         self.create()
         with image.Image(self.pool) as pool:
             pool.set_field("version", 4)
-        self.assert_bad("has format version 4", "for version 13", "use the NVCache that made it")
+        self.assert_bad("has format version 4", "for version 14", "use the NVCache that made it")
 
     def test_other_geometry(self):
         """Whole superblocks of pools that were laid out in another way."""
@@ -163,7 +163,7 @@ class BadPoolTest(tool.ToolTest):
                                                       bytes(range(16)), 1, 81920, 15104, 16, 4096, 64)
             pool.write(0, old + image.struct.pack("<I", image.crc32c(old)))
             pool.write(image.SUPERBLOCK_COPY_OFFSET, old + image.struct.pack("<I", image.crc32c(old)))
-        self.assert_bad("has format version 4", "for version 13", "use the NVCache that made it")
+        self.assert_bad("has format version 4", "for version 14", "use the NVCache that made it")
 
     def test_damaged_state(self):
         """From the checkpoint of a clean pool on there is nothing, so nothing is lost with it."""
@@ -271,6 +271,17 @@ class BadPoolTest(tool.ToolTest):
         result = self.nvcache("create", self.pool, "--size", "2M", "--emulate", preexec_fn=limit)
         self.assert_refused(result, 1, self.pool, "are not allowed", "ulimit -f")
         self.assertFalse(self.pool.exists())
+
+    def test_descriptor_limit(self):
+        """Whatever a low limit lets fail, it is named."""
+        self.nvcache("create", self.pool, "--size", "1M", "--emulate")
+        for most in (4, 5):
+            def limit():
+                resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+            for words in (("recover", self.pool), ("create", self.pools / "another", "--size", "1M", "--emulate")):
+                result = self.nvcache(*words, preexec_fn=limit)
+                self.assert_refused(result, 1, words[1], "too many files are open", "ulimit -n")
 
     def test_strange_name(self):
         """A name with a line feed or an escape sequence does not reach the terminal as such."""

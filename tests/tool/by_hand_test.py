@@ -69,6 +69,27 @@ class ByHandTest(tool.ToolTest):
                 self.assert_without(name, {**self.with_pool, **preload}, line)
                 self.assertEqual(tool.checksum(self.pool), before)
 
+    def test_descriptor_limit(self):
+        """What a low limit lets fail is named, in a folder without a file of leases, and in one that has it."""
+        script = """
+            mount -t tmpfs shm /dev/shm || exit 99
+            "$1" create /dev/shm/pool --size 1M --emulate >/dev/null
+            for limit in 4 5 6 7 7 4; do
+              echo "limit $limit" >&2
+              (ulimit -n $limit; exec env LD_PRELOAD="$2" NVCACHE_POOL=/dev/shm/pool true)
+            done
+            ls -A /dev/shm >&2
+            exit 0"""
+        result = tool.run("unshare", "--mount", "sh", "-c", script, "sh", tool.COMMAND, tool.LIBRARY, env=tool.QUIET)
+        if result.returncode == 99 or result.stderr.startswith("unshare:"):
+            self.skipTest("no file system of its own can be mounted here")
+        leases = ("nvcache: /dev/shm: too many files are open for the file of leases: raise the limit (ulimit -n); "
+                  "the program runs without the cache")
+        self.assertEqual(result.stderr.splitlines(), [
+            "limit 4", leases, "limit 5", leases, "limit 6", leases, "limit 7", "limit 7", "limit 4",
+            "nvcache: pool /dev/shm/pool cannot be opened, too many files are open: raise the limit (ulimit -n)",
+            f"nvcache-leases-{os.geteuid()}", "pool"])
+
     def test_library_of_glibc_in_other_libc(self):
         env = {"LD_PRELOAD": str(tool.LIBRARY)}
         line = (

@@ -100,6 +100,39 @@ class RunTest(tool.ToolTest):
             result = self.run_on_pool("printenv", "LD_PRELOAD", env={"LD_PRELOAD": before})
             self.assertEqual(result.stdout.strip(), after, result.stderr)
 
+    def test_address_sanitizer(self):
+        """It wants to be the first library of a program, and sees what the program does past the cache."""
+        source = self.files / "program.c"
+        source.write_text("""
+            #include <fcntl.h>
+            #include <stdlib.h>
+            #include <unistd.h>
+            int main(int count, char** arguments) {
+              const int fd = open(arguments[1], O_RDWR | O_CREAT, 0600);
+              char* bytes = calloc(1, 100);
+              for (int i = 0; i < 3; ++i) {
+                if (pwrite(fd, bytes, 100, 100 * i) != 100 || fsync(fd) != 0) return 1;
+              }
+              const ssize_t read = pread(fd, bytes, 98 + (size_t)count, 0);
+              free(bytes);
+              return read == 100 ? 0 : 2;
+            }
+            """)
+        program = self.files / "program"
+        subprocess.run(["cc", "-g", "-Wno-all", "-fsanitize=address", source, "-o", program], check=True)
+        written = self.files / "written"
+        for rule in ("auto", "always"):
+            run = [program, written]
+            self.assert_status(self.run_on_pool(*run, options=["--write-back", rule]), 0)
+            wrong = self.run_on_pool(*run, "one more", options=["--write-back", rule])
+            self.assertIn("AddressSanitizer: heap-buffer-overflow", wrong.stderr)
+            self.assertNotEqual(wrong.returncode, 0)
+        needed = subprocess.run(["objdump", "-p", program], check=True, capture_output=True, text=True).stdout
+        name = next(line.split()[1] for line in needed.splitlines() if "libasan" in line)
+        # Of what a program loads later, only its user knows.
+        result = self.run_on_pool("printenv", "LD_PRELOAD", env={"LD_PRELOAD": name})
+        self.assertEqual(result.stdout.strip(), f"{name}:{tool.LIBRARY}", result.stderr)
+
     def test_command_under_the_library(self):
         """The command does not run on the cache itself, even when the environment says so."""
         self.dirty_pool()
@@ -229,7 +262,8 @@ class RunTest(tool.ToolTest):
         program.communicate("\n")
         self.assertEqual(shared.returncode, 0, shared.stderr)
         processes = json.loads(shared.stdout)["processes"]
-        self.assertEqual([one["state"] for one in processes], ["alive", "alive"])
+        # The shell has become the command, and left what it had in the log to the others.
+        self.assertEqual([one["state"] for one in processes if one["state"] != "left"], ["alive", "alive"])
         self.assertEqual(processes[0]["pid"], program.pid)
         self.assertEqual((self.files / "other").read_text(), "y\n")
         self.assert_refused(recovery, 1, self.pool, f"in use by process {program.pid}")

@@ -111,7 +111,7 @@ class TopTest(writers.WriterTest):
         for head, [row] in looks:
             self.assertEqual(head["pool"], str(self.pool))
             self.assertEqual(head["size"], "16 MiB, durability process, 1 process")
-            self.assertRegex(head["room"], r"^[1-9]\d* of 252 segments taken \(\d+\.\d %\)$")
+            self.assertRegex(head["room"], r"^[1-9]\d* of 252 segments taken \(\d+\.\d %\); .* in huge pages$")
             self.assertEqual(head["pending"], "6 records, 24 KiB, of 2 files")
             self.assertRegex(head["to disk"], r"^0 records/s, 0 B/s, 0 batches/s, 0 flushes/s$")
             self.assertEqual(head["through"], "0 B/s; nothing above its checkpoint")

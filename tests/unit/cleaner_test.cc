@@ -6,7 +6,9 @@
 #include <errno.h>
 #include <linux/falloc.h>
 
+#include <map>
 #include <memory>
+#include <set>
 #include <thread>
 
 #include "src/nvlog/group_writer.h"
@@ -14,6 +16,7 @@
 #include "tests/unit/found.h"
 #include "tests/unit/host.h"
 #include "tests/unit/support.h"
+#include "tests/unit/traced.h"
 
 namespace nvcache::cleanup {
 namespace {
@@ -37,6 +40,14 @@ class CleanerTest : public testing::Test {
   }
   ~CleanerTest() override { Close(); }
 
+  static Calls OurCalls() {
+    return {.file_of = [](uint32_t number) -> CachedFile& { return *files_[number].load(); },
+            .cover =
+                [] {
+                  ++syncs_;
+                  return sync_result_.load();
+                }};
+  }
   void Open(uint64_t size, const Limits& limits = kLimits) {
     const std::string path = memory_ / "pool";
     test::MakePool(path, size);
@@ -45,10 +56,7 @@ class CleanerTest : public testing::Test {
     kept_.Open();
     EXPECT_TRUE(supply_.Open(10000));
     EXPECT_TRUE(frames_.Open(16, &supply_.pages, log_.statistics()));
-    EXPECT_TRUE(cleaner_.Start(test::UsualHost(), limits, kFiles, {.cover = [] {
-                                 ++syncs_;
-                                 return sync_result_.load();
-                               }}));
+    EXPECT_TRUE(cleaner_.Start(test::UsualHost(), limits, OurCalls()));
   }
   void Close() {
     cleaner_.Stop();
@@ -69,14 +77,20 @@ class CleanerTest : public testing::Test {
   uint64_t KeptUnits() { return pool::Peek(pool_.seats().At(pool_.seat()).kept_units); }
 
   // Gives the file a number, and makes it known.
-  void Add(CachedFile& file, const std::string& name) {
-    file.tag.number = next_number_++;
+  void Add(CachedFile& file, const std::string& name) { Add(file, name, next_number_++); }
+  void Add(CachedFile& file, const std::string& name, uint32_t number) {
+    file.tag.number = number;
     file.backing_fd = ::open((disk_ / name).c_str(), O_RDWR | O_CREAT, 0600);
+    files_[number] = &file;
     cleaner_.Add(file);
   }
   void Remove(CachedFile& file) {
     cleaner_.Remove(file);
     ::close(file.backing_fd);
+    CachedFile& gone = gone_[file.tag.number];
+    gone.tag.number = file.tag.number;
+    gone.published.store(file.published.load());
+    files_[file.tag.number] = &gone;
   }
   // One that is known for as long as it lives.
   class File : public CachedFile {
@@ -138,6 +152,7 @@ class CleanerTest : public testing::Test {
   void Erase(CachedFile& file, uint64_t begin, uint64_t end) {
     const bool cuts = end == Erasure::kToTheEnd;
     ASSERT_TRUE(file.erasures.HasRoom());
+    cleaner_.WriteBack(file);  // unless it fails
     file.erase_lock.Lock();
     const Lsn lsn =
         cuts ? Mark(file, Kind::kTruncate, begin, 0) : Mark(file, Kind::kErase, begin, end - begin);
@@ -197,10 +212,7 @@ class CleanerTest : public testing::Test {
 
   // As the vfs layer does for another process.
   void Publish(CachedFile& file) {
-    file.pages.ForEach(supply_, [&](uint64_t number, radix::PageDescriptor& page) {
-      sys::Lock lock(page.lock);
-      EXPECT_EQ(cache_.WriteBack(file, number, page), 0);
-    });
+    EXPECT_GE(cleaner_.WriteBack(file), 0);
     EXPECT_TRUE(cleaner_.Publish(file, [&] { return Mark(file, Kind::kPublished, 0, 0); }));
     EXPECT_EQ(file.pending.load(), 0u);
     file.pages.Trim(supply_);
@@ -235,6 +247,9 @@ class CleanerTest : public testing::Test {
   Cleaner cleaner_{log_, cache_};
   uint32_t next_number_ = 0;
   int spare_ = -1;
+  // By number; and those that stand there once the file is gone.
+  static inline std::atomic<CachedFile*> files_[kFiles];
+  static inline CachedFile gone_[kFiles];
   // Of what was published.
   static inline std::atomic<int> syncs_ = 0;
   static inline std::atomic<long> sync_result_ = 0;
@@ -311,6 +326,85 @@ TEST_F(CleanerTest, NeighboursAreWrittenTogether) {
   }
 }
 
+// Who looks at the files sees a beginning of what was written, of all of them.
+TEST_F(CleanerTest, TheKernelGetsWhatTheLogHasBeforeAndNothingElse) {
+  HoldBack();
+  File a(*this, "a"), b(*this, "b");
+  const auto noted = [this] { return pool::Peek(*pool_.view().written_back(pool_.seat())); };
+  Write(b, 0, "b1");
+  Write(a, 8192, "a1");
+  Write(a, 0, "a2");
+  Write(b, 0, "b2");
+  EXPECT_EQ(noted(), 0u);
+  EXPECT_EQ(cleaner_.WriteBack(a), 1);
+  EXPECT_EQ(OnDisk("a"), "a2" + std::string(8190, '\0') + "a1");
+  EXPECT_EQ(OnDisk("b"), "b1") << "what came before, and not what came after";
+  EXPECT_EQ(noted(), a.newest.load());
+  EXPECT_EQ(cleaner_.WriteBack(a), 0) << "it has that";
+  EXPECT_EQ(Read(b, 0, 2), "b2");
+  Write(a, 0, "a3");
+  EXPECT_EQ(cleaner_.WriteBack(b), 1);
+  EXPECT_EQ(OnDisk("b"), "b2");
+  EXPECT_EQ(OnDisk("a").substr(0, 2), "a2");
+  EXPECT_EQ(cleaner_.Drain(a), 0);
+  EXPECT_EQ(OnDisk("a").substr(0, 2), "a3");
+  EXPECT_EQ(noted(), a.newest.load());
+  cleaner_.DrainAll();
+}
+
+// Others may have seen what the kernel has when the process dies, so that is noted before.
+TEST_F(CleanerTest, KilledInTheCallThatOthersSeeItIsKnownHowFarItWas) {
+  HoldBack();
+  File file(*this, "a");
+  std::map<std::string, Lsn> written = {{"", 0}};
+  for (const char* bytes : {"1", "2", "3"}) {
+    Write(file, 0, bytes);
+    written[bytes] = file.newest.load();
+    Write(file, 8192, bytes);
+  }
+  uint64_t& noted = *pool_.view().written_back(pool_.seat());
+  std::set<std::string> seen;
+  const auto prepare = [&] {
+    EXPECT_EQ(::ftruncate(file.backing_fd, 0), 0);
+    pool::Note(noted, 0);
+  };
+  const auto body = [&] { return cleaner_.WriteBack(file) == 1 ? 0 : 1; };
+  const auto check = [&] {
+    const std::string now = OnDisk("a").substr(0, 1);
+    seen.insert(now);
+    EXPECT_GE(pool::Peek(noted), written[now]) << now;
+  };
+  if (test::KillAtEveryCall(prepare, body, check) < 0) GTEST_SKIP() << "cannot trace a child";
+  EXPECT_EQ(seen.size(), written.size());
+  EXPECT_EQ(cleaner_.Drain(file), 0);
+  EXPECT_EQ(OnDisk("a"), "3" + std::string(8191, '\0') + "3");
+}
+
+// Of a file that fails the kernel may lack anything: nobody says how far it is.
+TEST_F(CleanerTest, WhileAFileFailsNobodyKnowsWhatTheKernelHas) {
+  HoldBack();
+  File good(*this, "good"), bad(*this, "bad");
+  const auto noted = [this] { return pool::Peek(*pool_.view().written_back(pool_.seat())); };
+  Write(bad, 0, "1");
+  EXPECT_EQ(cleaner_.WriteBack(bad), 1);
+  EXPECT_NE(noted(), 0u);
+  Break(bad);
+  Write(bad, 0, "2");
+  EXPECT_EQ(cleaner_.WriteBack(bad), -ENOSPC);
+  EXPECT_EQ(cleaner_.Drain(bad), -ENOSPC);
+  EXPECT_EQ(noted(), 0u);
+  Write(good, 0, "1");
+  EXPECT_EQ(cleaner_.WriteBack(good), 1) << "it holds up no others";
+  EXPECT_EQ(noted(), 0u);
+  Write(bad, 0, "3");
+  RepairAndDrain(bad);
+  EXPECT_EQ(OnDisk("bad"), "3");
+  Write(good, 0, "2");
+  EXPECT_EQ(cleaner_.WriteBack(good), 1);
+  EXPECT_EQ(noted(), good.newest.load());
+  cleaner_.DrainAll();
+}
+
 TEST_F(CleanerTest, ARefusedWriteStaysAndIsTriedAgain) {
   File file(*this, "a");
   Break(file);
@@ -360,7 +454,7 @@ TEST_F(CleanerTest, ManyFilesAreSyncedTogether) {
   constexpr size_t kMany = 8;
   cleaner_.Stop();
   ASSERT_TRUE(
-      cleaner_.Start(test::UsualHost(), {100, 1000, uint64_t{60} << 30, kMany - 1}, kFiles));
+      cleaner_.Start(test::UsualHost(), {100, 1000, uint64_t{60} << 30, kMany - 1}, OurCalls()));
   // None fails; or the one whose descriptor stands for all, or another one.
   for (const size_t broken : {kMany, size_t{0}, size_t{5}}) {
     CachedFile files[kMany];
@@ -474,6 +568,27 @@ TEST_F(CleanerTest, WhatWasPublishedIsBelowTheOthersCheckpoint) {
   EXPECT_EQ(cleaner_.published(), 0u);
 }
 
+// A new pool begins with low LSNs: what was published by way of one that is gone says nothing of
+// the file's records in this one.
+TEST_F(CleanerTest, WhatWasPublishedInAnotherPoolIsNoneOfThis) {
+  HoldBack();
+  CachedFile file;
+  Add(file, "a");
+  for (int i = 0; i < 10; ++i) Write(file, 0, "before");
+  Publish(file);
+  cleaner_.DrainAll();
+  Remove(file);
+  HoldBack();
+  Add(file, "a", file.tag.number);
+  Write(file, 0, "behind");
+  EXPECT_LT(file.newest.load(), gone_[file.tag.number].published.load());
+  EXPECT_EQ(cleaner_.WriteBack(file), 1);
+  EXPECT_EQ(OnDisk("a"), "behind");
+  cleaner_.DrainAll();
+  ASSERT_EQ(file.pending.load(), 0u);
+  Remove(file);
+}
+
 // The disk has lost something, of whichever file: what was published stays for recovery, however
 // often the log goes round. Its number is another file's by then.
 TEST_F(CleanerTest, WhatWasPublishedIsKeptIfItsSyncFails) {
@@ -491,9 +606,7 @@ TEST_F(CleanerTest, WhatWasPublishedIsKeptIfItsSyncFails) {
   sync_result_ = -EIO;
   Remove(lost);
   CachedFile next;
-  next.tag.number = lost.tag.number;
-  next.backing_fd = ::open((disk_ / "next").c_str(), O_RDWR | O_CREAT, 0600);
-  cleaner_.Add(next);
+  Add(next, "next", lost.tag.number);
   for (int round = 0; round < 400; ++round) {
     Write(good, 0, test::Bytes(random, 9000));
     ASSERT_EQ(cleaner_.Drain(good), 0);

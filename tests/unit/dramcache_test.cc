@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <set>
 
-#include "src/dramcache/byte_set.h"
 #include "src/dramcache/frames.h"
 #include "src/dramcache/page_cache.h"
+#include "src/nvlog/byte_set.h"
 #include "src/nvlog/reader.h"
 #include "src/pmem/persist.h"
 #include "tests/unit/support.h"
@@ -15,11 +15,12 @@ namespace {
 TEST(ByteSetTest, AgreesWithASetOfBytes) {
   std::mt19937_64 random(test::Seed());
   for (int round = 0; round < 50; ++round) {
-    ByteSet set;
+    nvlog::ByteSet set;
     std::set<size_t> model;
-    while (!set.full() && model.size() < ByteSet::kSize * 9 / 10) {
-      const size_t begin = random() % ByteSet::kSize;
-      const size_t end = begin + 1 + random() % std::min<size_t>(ByteSet::kSize - begin, 700);
+    while (!set.full() && model.size() < nvlog::ByteSet::kSize * 9 / 10) {
+      const size_t begin = random() % nvlog::ByteSet::kSize;
+      const size_t end =
+          begin + 1 + random() % std::min<size_t>(nvlog::ByteSet::kSize - begin, 700);
       size_t covered = begin;
       set.Add(begin, end, [&](size_t from, size_t to) {
         ASSERT_TRUE(covered <= from && from < to && to <= end);
@@ -29,7 +30,7 @@ TEST(ByteSetTest, AgreesWithASetOfBytes) {
       for (; covered < end; ++covered) EXPECT_TRUE(model.contains(covered));
     }
     std::set<size_t> runs;
-    size_t last_end = ByteSet::kSize + 1;
+    size_t last_end = nvlog::ByteSet::kSize + 1;
     set.ForEachRun([&](size_t from, size_t to) {
       EXPECT_NE(from, last_end) << "runs that touch are one";
       for (size_t i = from; i < to; ++i) runs.insert(i);
@@ -40,11 +41,11 @@ TEST(ByteSetTest, AgreesWithASetOfBytes) {
 }
 
 TEST(ByteSetTest, TheWholePageIsFull) {
-  ByteSet set;
+  nvlog::ByteSet set;
   EXPECT_FALSE(set.full());
-  set.Add(0, ByteSet::kSize, [](size_t from, size_t to) {
+  set.Add(0, nvlog::ByteSet::kSize, [](size_t from, size_t to) {
     EXPECT_EQ(from, 0u);
-    EXPECT_EQ(to, ByteSet::kSize);
+    EXPECT_EQ(to, nvlog::ByteSet::kSize);
   });
   EXPECT_TRUE(set.full());
   set.Add(5, 9, [](size_t, size_t) { FAIL(); });
@@ -199,7 +200,7 @@ class PageCacheTest : public testing::Test {
   long WriteBack(uint64_t number) {
     radix::PageDescriptor& page = Page(number);
     sys::Lock lock(page.lock);
-    return cache_.WriteBack(file_, number, page);
+    return cache_.WriteBackPage(file_, number, page, log_.newest());
   }
   bool Keep(uint64_t number, nvlog::Place place) {
     radix::PageDescriptor& page = Page(number);

@@ -60,9 +60,9 @@ class FramesInPoolTest : public testing::Test {
   std::set<uint32_t> TakeSegments() {
     std::set<uint32_t> numbers;
     for (;;) {
-      const nvlog::Segments::Claim claim = {
-          0, pool::SegmentKind::kLog, log_.Draw(), nvlog::kNoSegment, 0, 0};
-      const uint32_t number = log_.segments().Take(claim, true);
+      nvlog::Lsn generation = 0;
+      const nvlog::Segments::Claim claim = {0, pool::SegmentKind::kLog, nvlog::kNoSegment, 0, 0};
+      const uint32_t number = log_.segments().Take(claim, &generation, true);
       if (number == nvlog::kNoSegment) return numbers;
       EXPECT_TRUE(numbers.insert(number).second) << number;
     }

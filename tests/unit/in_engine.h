@@ -53,10 +53,29 @@ class EngineTest : public testing::Test {
     EXPECT_EQ(guard.Opened(fd), 0);
     return fd;
   }
+  static sys::BornStat BornStatOf(int fd) {
+    sys::BornStat st;
+    EXPECT_EQ(sys::Look(fd, &st), 0);
+    return st;
+  }
+  static sys::BornStat BornStatOf(const std::string& path) {
+    sys::BornStat st;
+    EXPECT_EQ(sys::LookAt(AT_FDCWD, path.c_str(), &st, AT_SYMLINK_NOFOLLOW), 0);
+    return st;
+  }
   static struct stat StatOf(int fd) {
     struct stat st;
     EXPECT_EQ(::fstat(fd, &st), 0);
     return st;
+  }
+
+  // As if the program had so many files open: no process here may have that many descriptors.
+  static void FillTheTable() {
+    TableLock lock;
+    sys::BornStat st = {};
+    st.st_mode = S_IFREG;
+    st.st_dev = ~dev_t{0};
+    while (engine.files.New(st) != nullptr) ++st.st_ino;
   }
 
   // A descriptor that is closed in the end.

@@ -22,7 +22,9 @@
 #include <thread>
 
 #include "src/lease/format.h"
+#include "src/lease/hindrances.h"
 #include "src/lease/leases.h"
+#include "src/lease/tag.h"
 #include "src/sys/descriptor.h"
 #include "src/sys/sharing.h"
 #include "tests/unit/support.h"
@@ -87,7 +89,7 @@ uint64_t InodeWithTag(uint64_t tag) {
     h ^= h >> 32;
   }
   const uint64_t inode = h - kDevice * 0x9e3779b97f4a7c15u;
-  EXPECT_EQ(TagOf(kDevice, inode), tag);
+  EXPECT_EQ(NumberTagOf(kDevice, inode), tag);
   return inode;
 }
 
@@ -95,13 +97,13 @@ uint64_t InodeWithTag(uint64_t tag) {
 uint64_t TwinOf(uint64_t inode) {
   constexpr uint64_t kUnseen = uint64_t{kFirstBuckets} << (32 + 4);
   static_assert(kFirstBuckets % 4 == 0);
-  const uint64_t tag = TagOf(kDevice, inode);
+  const uint64_t tag = NumberTagOf(kDevice, inode);
   return InodeWithTag(tag < ~kUnseen ? tag + kUnseen : tag - kUnseen);
 }
 
 // The next one from `inode` on whose cell is in the same bucket of a first page as that of `other`.
 uint64_t NeighbourOf(uint64_t other, uint64_t inode) {
-  const auto bucket = [](uint64_t i) { return (TagOf(kDevice, i) >> 32) % kFirstBuckets; };
+  const auto bucket = [](uint64_t i) { return (NumberTagOf(kDevice, i) >> 32) % kFirstBuckets; };
   while (bucket(inode) != bucket(other)) ++inode;
   return inode;
 }
@@ -136,6 +138,7 @@ enum class Do : uint8_t {
   kMark,
   kSeen,   // keep how often something was handed on
   kSince,  // was it since?
+  kSay,    // the hindrance of that number, of pool 7
   kClose,
   kReopen,
 };
@@ -284,6 +287,8 @@ class Peer {
             leases_.Share(kDevice, inode);
             return leases_.HeldElsewhere(kDevice, inode) ? 1 : 0;  // dies with its slot
           });
+        case kSay:
+          return leases_.Say(static_cast<Hindrance>(inode), 7, inode == 1 ? "libx.so" : "");
         case kHandOn:
           leases_.HandOn(kDevice, inode);
           return 1;
@@ -561,6 +566,51 @@ TEST_F(LeaseTest, ScanningEndsWhereTheLivingDo) {
     EXPECT_EQ(Look(folder.path()).mark(), 1u);
   }
   EXPECT_EQ((*first)(kDeaths), 15) << "who held nothing has left nothing";
+}
+
+// ------------------------------------------------------------------------------------- Hindrances
+
+// "slot: bits detail" of each that has said something.
+std::string Said(const std::string& file) {
+  std::string text;
+  const int fd = open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  for (uint32_t slot = 0; slot < CountSlots(fd); ++slot) {
+    Hindrances said = {};
+    if (!ReadHindrances(fd, slot, &said)) continue;
+    EXPECT_EQ(said.pool, 7u);
+    text +=
+        std::to_string(slot) + ": " + std::to_string(said.said.load()) + " " + said.detail + ";";
+  }
+  close(fd);
+  return text;
+}
+
+TEST_F(LeaseTest, WhatHindersAProcessIsReadByOthersAsLongAsItLives) {
+  auto a = NewPeer(), b = NewPeer();
+  EXPECT_EQ(Said(file), "");
+  EXPECT_EQ((*b)(kSay, 0), 1);
+  EXPECT_EQ((*b)(kSay, 0), 0);  // once
+  EXPECT_EQ((*b)(kSay, 1), 1);
+  EXPECT_EQ((*b)(kSay, 2), 1);
+  EXPECT_EQ(Said(file), "1: 7 libx.so;");
+  EXPECT_EQ((*a)(kSay, 2), 1);
+  EXPECT_EQ(Said(file), "0: 4 ;1: 7 libx.so;");
+  b->Kill();
+  EXPECT_EQ(Said(file), "0: 4 ;");
+  // The next owner of the slot has said nothing yet.
+  b = NewPeer();
+  EXPECT_EQ(Said(file), "0: 4 ;");
+  EXPECT_EQ((*b)(kSay, 3), 1);
+  EXPECT_EQ(Said(file), "0: 4 ;1: 8 ;");
+  EXPECT_EQ((*a)(kClose), 1);
+  EXPECT_EQ(Said(file), "1: 8 ;");
+}
+
+TEST_F(LeaseTest, AFileThatIsNoneOfLeasesHasNoHindrances) {
+  const int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+  EXPECT_EQ(CountSlots(fd), 0u);
+  close(fd);
+  EXPECT_EQ(CountSlots(-1), 0u);
 }
 
 // ------------------------------------------------------------------------------------------- Room
@@ -1267,6 +1317,7 @@ TEST_F(LeaseTest, ALimitOfFileSizeIsNoSignal) {
 }
 
 TEST_F(LeaseTest, ALimitOfAddressSpaceIsNoDisaster) {
+  if (test::kAddressSanitizer || test::kThreadSanitizer) GTEST_SKIP() << "it wants memory, too";
   EXPECT_NE(WhyNot([] {
               const rlimit small = {1 << 20, 1 << 20};
               setrlimit(RLIMIT_AS, &small);

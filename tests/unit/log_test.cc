@@ -15,6 +15,7 @@
 
 #include "src/nvlog/group_writer.h"
 #include "src/nvlog/kept.h"
+#include "src/nvlog/log_reading.h"
 #include "src/nvlog/walk.h"
 #include "src/pmem/persist.h"
 #include "tests/unit/found.h"
@@ -615,8 +616,7 @@ TEST_F(LogTest, AFullLogGivesNoRoomUntilSomethingIsForgotten) {
   EXPECT_EQ(log_.segments().free(), log_.segments().reserve() + 2);
   EXPECT_EQ(Append(a_, 0, page).outcome, Outcome::kDone);
   Lsn checkpoint = 0;
-  int valid = 0;
-  ASSERT_TRUE(pool::ReadCheckpoint(pool_.view(), &checkpoint, &valid));
+  ASSERT_GT(pool::LoadCheckpoint(pool_.view(), pool::kOfPool, &checkpoint), 0);
   EXPECT_EQ(checkpoint, lsns[40]) << "I5: it is durable before a segment is used again";
 }
 
@@ -1227,11 +1227,11 @@ TEST_F(TwoUsersTest, TheReserveIsEnoughForBoth) {
   b_->Fill();
   for (User* user : {&*a_, &*b_}) {
     Segments& segments = user->log.segments();
-    const Lsn lsn = user->log.Draw();
-    const Segments::Claim claim = {kKeptLog, pool::SegmentKind::kKept, lsn, kNoSegment, 0, 0};
+    Lsn generation = 0;
+    const Segments::Claim claim = {kKeptLog, pool::SegmentKind::kKept, kNoSegment, 0, 0};
     for (int i = 0; i < 2; ++i) {
-      EXPECT_EQ(segments.Take(claim), kNoSegment) << "not for writers";
-      EXPECT_NE(segments.Take(claim, true), kNoSegment) << user->number;
+      EXPECT_EQ(segments.Take(claim, &generation), kNoSegment) << "not for writers";
+      EXPECT_NE(segments.Take(claim, &generation, true), kNoSegment) << user->number;
     }
   }
   EXPECT_EQ(a_->log.segments().free(), 0u);
@@ -1352,8 +1352,9 @@ TEST_F(TwoUsersTest, WhoeverFindsTooFewLeftGivesItBack) {
   Segments& segments = a_->log.segments();
   const uint32_t reserve = segments.reserve();
   const auto take = [](User& user, bool reserved = false) {
-    const Segments::Claim claim = {0, pool::SegmentKind::kLog, user.log.Draw(), kNoSegment, 0, 0};
-    return user.log.segments().Take(claim, reserved);
+    Lsn generation = 0;
+    const Segments::Claim claim = {0, pool::SegmentKind::kLog, kNoSegment, 0, 0};
+    return user.log.segments().Take(claim, &generation, reserved);
   };
   struct sigaction action = {}, before = {};
   action.sa_sigaction = LetTheOtherFirst;
@@ -1401,8 +1402,9 @@ TEST_F(TwoUsersTest, TakersAtOnceLeaveTheReserve) {
   const uint32_t reserve = segments.reserve();
   ASSERT_EQ(reserve, 4u);
   const auto take = [](User& user, bool reserved) {
-    const Segments::Claim claim = {0, pool::SegmentKind::kLog, user.log.Draw(), kNoSegment, 0, 0};
-    return user.log.segments().Take(claim, reserved);
+    Lsn generation = 0;
+    const Segments::Claim claim = {0, pool::SegmentKind::kLog, kNoSegment, 0, 0};
+    return user.log.segments().Take(claim, &generation, reserved);
   };
   while (segments.free() > reserve + 1) ASSERT_NE(take(*a_, false), kNoSegment);
 

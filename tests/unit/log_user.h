@@ -12,6 +12,7 @@
 
 #include "src/nvlog/group_writer.h"
 #include "src/nvlog/log.h"
+#include "src/nvlog/log_reading.h"
 #include "tests/unit/support.h"
 
 namespace nvcache::test {

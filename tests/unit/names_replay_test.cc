@@ -4,7 +4,6 @@
 // program did, and then has the file system keep some of it.
 #include <errno.h>
 #include <gtest/gtest.h>
-#include <linux/capability.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/statfs.h>
@@ -20,7 +19,9 @@
 #include <string>
 #include <vector>
 
+#include "src/pool/identify.h"
 #include "src/replay/replay.h"
+#include "tests/unit/capability.h"
 #include "tests/unit/support.h"
 #include "tests/unit/traced.h"
 
@@ -1000,6 +1001,24 @@ TEST_F(NamesReplayTest, AttributesOfWhatIsMadeAgain) {
   chmod(Path("d").c_str(), 0700);
 }
 
+// A link is no change to the folder of the name that is there already. A rename is one to both.
+TEST_F(NamesReplayTest, TheTimesOfAFolderBeforeANameOfItsFileIsMadeElsewhere) {
+  CreateFolder("d");
+  CreateFolder("e");
+  const Identity a = MakeCreated("d/a");
+  const timespec times[2] = {{1000, 1}, {2000, 2}};
+  for (const char* folder : {"d", "e"}) {
+    utimensat(AT_FDCWD, Path(folder).c_str(), times, 0);
+    Attributes(folder, pool::kSetTimes);
+  }
+  Linked(a, "d/a", "e/b");
+  for (const char* folder : {"d", "e"}) utimensat(AT_FDCWD, Path(folder).c_str(), nullptr, 0);
+  ExpectRecovered();
+  EXPECT_EQ(All(), (Names_{"d", "d/a", "e", "e/b"}));
+  EXPECT_EQ(StatOf(Path("d")).st_mtim.tv_sec, 2000);
+  EXPECT_NE(StatOf(Path("e")).st_mtim.tv_sec, 2000);
+}
+
 // ---------------------------------------------------------------------------------------- The rest
 
 TEST_F(NamesReplayTest, NothingIsDoneThatTheKernelHas) {
@@ -1064,14 +1083,6 @@ TEST_F(NamesReplayTest, ADryRunOnlyTells) {
   EXPECT_EQ(Read("d/a"), "bytes");
 }
 
-bool GiveUpHandles() {
-  __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
-  __user_cap_data_struct data[2] = {};
-  if (syscall(SYS_capget, &header, data) != 0) return false;
-  data[0].effective &= ~(1u << CAP_DAC_READ_SEARCH);
-  return syscall(SYS_capset, &header, data) == 0;
-}
-
 // By names alone.
 TEST_F(NamesReplayTest, WithoutHandles) {
   const Identity a = Make("a", "a"), b = Make("b", "b");
@@ -1084,7 +1095,7 @@ TEST_F(NamesReplayTest, WithoutHandles) {
   Reboot();
   pool_.Close();
   test::TestInChild([&] {
-    ASSERT_TRUE(GiveUpHandles() && test::OpenPool(pool_, pool_path_));
+    ASSERT_TRUE(test::GiveUp(CAP_DAC_READ_SEARCH) && test::OpenPool(pool_, pool_path_));
     EXPECT_TRUE(Run());
   });
   Expect({.all = Names_{"a", "c", "d", "d/a"},

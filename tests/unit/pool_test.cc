@@ -19,6 +19,7 @@
 
 #include "recovery/tool/libpmem.h"
 #include "src/pmem/persist.h"
+#include "src/pool/identify.h"
 #include "src/sys/check.h"
 #include "src/sys/descriptor.h"
 #include "tests/unit/support.h"
@@ -78,10 +79,8 @@ void ExpectNoOpen(const std::string& path, const std::string& part,
 void ExpectCheckpoint(const Pool& pool, Lsn expected, int records = 2,
                       const test::Caller& /*caller*/ = test::Caller()) {
   Lsn checkpoint = 0;
-  int valid = 0;
-  EXPECT_TRUE(ReadCheckpoint(pool.view(), &checkpoint, &valid));
+  EXPECT_EQ(LoadCheckpoint(pool.view(), kOfPool, &checkpoint), records);
   EXPECT_EQ(checkpoint, expected);
-  EXPECT_EQ(valid, records);
 }
 constexpr uint64_t CheckpointOffset(uint64_t i) {
   return kCheckpointOffset + i * kCheckpointDistance;
@@ -416,7 +415,7 @@ TEST_F(PoolTest, TheCopyAloneIsAPool) {
 // is no copy.
 TEST_F(PoolTest, AnotherVersionsSuperblockHidesTheCopy) {
   auto superblock = Get<Superblock>(0);
-  superblock.version = 14;
+  superblock.version = 15;
   for (const uint32_t size : {20u, 64u, 80u, 88u, 92u, 128u, 256u}) {
     std::string bytes(4096, 'x');
     superblock.superblock_size = size;
@@ -426,7 +425,7 @@ TEST_F(PoolTest, AnotherVersionsSuperblockHidesTheCopy) {
     Patch(0, bytes.data(), bytes.size());
     const std::string before = ReadFile(path_);
     for (const Mode mode : kAllButShared) {
-      EXPECT_CLEAR(FailToOpen(path_, mode), path_, "format version 14, this is for version 13");
+      EXPECT_CLEAR(FailToOpen(path_, mode), path_, "format version 15, this is for version 14");
     }
     EXPECT_TRUE(ReadFile(path_) == before) << size;
   }
@@ -457,7 +456,7 @@ std::string SuperblockOfVersion4(uint64_t size) {
 }
 
 // It is the business of the NVCache that made it, in use or clean, with one superblock or two, or
-// with one of version 13 that was left where its copy was.
+// with one of version 14 that was left where its copy was.
 TEST_F(NoPoolTest, APoolOfVersion4IsRefused) {
   std::mt19937_64 random(test::Seed());
   MakePool(path_);
@@ -472,7 +471,7 @@ TEST_F(NoPoolTest, APoolOfVersion4IsRefused) {
       WriteFile(path_, content);
       ASSERT_EQ(chmod(path_.c_str(), 0600), 0);
       for (const Mode mode : kAllButShared) {
-        EXPECT_CLEAR(FailToOpen(path_, mode), path_, "format version 4, this is for version 13");
+        EXPECT_CLEAR(FailToOpen(path_, mode), path_, "format version 4, this is for version 14");
       }
       EXPECT_CLEAR(FailToCreate(path_), path_, "exists already");
       EXPECT_TRUE(ReadFile(path_) == content);
@@ -541,9 +540,9 @@ TEST_F(PoolTest, OtherVersionsAndGeometries) {
     const char* part;
     void (*change)(Superblock*);
   } const kCases[] = {
-      {"version 3, this is for version 13", [](Superblock* s) { s->version = 3; }},
-      {"version 7, this is for version 13", [](Superblock* s) { s->version = 7; }},
-      {"version 14, this is for version 13", [](Superblock* s) { s->version = 14; }},
+      {"version 3, this is for version 14", [](Superblock* s) { s->version = 3; }},
+      {"version 7, this is for version 14", [](Superblock* s) { s->version = 7; }},
+      {"version 15, this is for version 14", [](Superblock* s) { s->version = 15; }},
       {"version 0", [](Superblock* s) { s->version = 0; }},
       {"damaged", [](Superblock* s) { s->superblock_size = 96; }},
       {"pages of 8192", [](Superblock* s) { s->page_size = 8192; }},
@@ -729,9 +728,7 @@ uint64_t RecordOffset(uint32_t seat, uint64_t i) {
 }
 Lsn SeatCheckpoint(const Pool& pool, uint32_t seat, int records = 2) {
   Lsn checkpoint = 0;
-  int valid = 0;
-  EXPECT_EQ(ReadSeatCheckpoint(pool.view(), seat, &checkpoint, &valid), records > 0);
-  EXPECT_EQ(valid, records) << "seat " << seat;
+  EXPECT_EQ(LoadCheckpoint(pool.view(), seat, &checkpoint), records) << "seat " << seat;
   return checkpoint;
 }
 

@@ -67,6 +67,21 @@ std::string MakeElf(const std::vector<Segment>& segments, Elf64_Ehdr start = Sta
   return headers + contents;
 }
 
+// What a program needs. The names are in the first segment, at `address` once that is loaded.
+Segment Needs(const std::vector<uint64_t>& names, uint64_t address) {
+  std::string content;
+  const auto add = [&](Elf64_Sxword tag, uint64_t value) {
+    Elf64_Dyn entry = {};
+    entry.d_tag = tag;
+    entry.d_un.d_val = value;
+    content += Bytes(entry);
+  };
+  for (const uint64_t name : names) add(DT_NEEDED, name);
+  add(DT_STRTAB, address);
+  add(DT_NULL, 0);
+  return {PT_DYNAMIC, content};
+}
+
 Segment Linker(const std::string& path) { return {PT_INTERP, path + '\0'}; }
 
 class ProgramTest : public ::testing::Test {
@@ -123,6 +138,35 @@ TEST_F(ProgramTest, Notes) {
   EXPECT_FALSE(ReadNote(Write("library", MakeElf({{PT_NOTE, Bytes(note)}}))));
   EXPECT_FALSE(ReadNote(folder_ / "missing"));
   EXPECT_FALSE(ReadNote(folder_));
+}
+
+// AddressSanitizer ends a program in which another library is the first.
+TEST_F(ProgramTest, WhatWantsToBeFirst) {
+  const auto sanitizer = [&](const std::string& first, const std::string& second) {
+    const std::string names = '\0' + first + '\0' + second + '\0';
+    const Segment needs = Needs({1, first.size() + 2}, 0);
+    return Examine(Write("program", MakeElf({{PT_LOAD, names}, needs, Linker(kGlibcLinker)})))
+        .sanitizer;
+  };
+  EXPECT_EQ(sanitizer("libasan.so.8", "libc.so.6"), "libasan.so.8");
+  EXPECT_EQ(sanitizer("libc.so.6", "libclang_rt.asan-x86_64.so"), "libclang_rt.asan-x86_64.so");
+  EXPECT_EQ(sanitizer("libc.so.6", "/opt/gcc/libasan.so.9"), "/opt/gcc/libasan.so.9");
+  EXPECT_EQ(sanitizer("libc.so.6", "/a folder/libasan.so.9"), "");
+  EXPECT_EQ(sanitizer("libtsan.so.2", "libasan"), "");
+  EXPECT_EQ(sanitizer("", ""), "");
+}
+
+TEST_F(ProgramTest, HostileNames) {
+  const Segment names = {PT_LOAD, std::string("libasan.so.8")};  // without an end
+  for (const uint64_t address : {uint64_t{0}, uint64_t{11}, uint64_t{12}, ~uint64_t{0}}) {
+    for (const uint64_t name : {uint64_t{0}, uint64_t{1} << 40, ~uint64_t{0}}) {
+      const std::string whole = MakeElf({names, Needs({name}, address), Linker(kGlibcLinker)});
+      EXPECT_EQ(KindOf(whole), Kind::kGlibc);
+      EXPECT_EQ(KindOf(whole.substr(0, whole.size() - 20)), Kind::kUnknown);  // the linker's name
+    }
+  }
+  const Segment many = Needs(std::vector<uint64_t>(100000), 0);
+  EXPECT_EQ(KindOf(MakeElf({names, many, Linker(kGlibcLinker)})), Kind::kGlibc);
 }
 
 TEST_F(ProgramTest, OtherMachines) {

@@ -99,62 +99,6 @@ TEST_F(TreeTest, ThreadsAgreeOnEachPage) {
   EXPECT_EQ(supply_.pages.Available(), supply_.pages.capacity() - kPages);
 }
 
-TEST_F(TreeTest, MarkedPagesAreTakenOnce) {
-  std::mt19937_64 random(test::Seed());
-  std::map<uint64_t, bool> marked;
-  for (int round = 0; round < 3; ++round) {
-    for (int i = 0; i < 500; ++i) {
-      const uint64_t page = random() >> (13 + random() % 51);
-      ASSERT_NE(tree_.FindOrMake(supply_, page), nullptr);
-      if (i % 3 != 0) continue;
-      tree_.Mark(supply_, page);
-      marked[page] = true;
-    }
-    EXPECT_TRUE(tree_.HasMarked(supply_));
-    std::map<uint64_t, bool> taken;
-    tree_.TakeMarked(supply_, [&](uint64_t page, PageDescriptor& descriptor) {
-      EXPECT_EQ(&descriptor, tree_.Find(supply_, page));
-      taken[page] = true;
-    });
-    EXPECT_EQ(taken, marked);
-    marked.clear();
-    EXPECT_FALSE(tree_.HasMarked(supply_));
-    tree_.TakeMarked(supply_, [&](uint64_t page, PageDescriptor&) { ADD_FAILURE() << page; });
-  }
-}
-
-// The breach this would catch: a write that Publish() overlooks, and stat with it.
-TEST_F(TreeTest, NoMarkIsLostToATakerAtWork) {
-  constexpr uint64_t kPages = 3000;
-  std::atomic<int> writing{3};
-  std::vector<std::thread> threads;
-  for (uint64_t t = 0; t < 3; ++t) {
-    threads.emplace_back([&, t] {
-      std::mt19937_64 random(test::Seed() + t);
-      for (uint64_t i = 0; i < 20 * kPages; ++i) {
-        const uint64_t page = random() % (i % kPages + 1);
-        PageDescriptor* descriptor = tree_.FindOrMake(supply_, page * page);
-        sys::Lock lock(descriptor->lock);
-        descriptor->unwritten = ++descriptor->dirty;
-        tree_.Mark(supply_, page * page);
-      }
-      writing.fetch_sub(1);
-    });
-  }
-  const auto take = [&] {
-    tree_.TakeMarked(supply_, [](uint64_t, PageDescriptor& descriptor) {
-      sys::Lock lock(descriptor.lock);
-      descriptor.unwritten = 0;
-    });
-  };
-  while (writing.load() > 0) take();
-  for (std::thread& thread : threads) thread.join();
-  take();
-  tree_.ForEach(supply_, [](uint64_t page, PageDescriptor& descriptor) {
-    EXPECT_EQ(descriptor.unwritten, 0u) << page;
-  });
-}
-
 // unwritten counts the newest of the dirty ones, whichever of these goes.
 TEST(PageDescriptorTest, CountsWhatIsPending) {
   PageDescriptor page = {};
@@ -162,6 +106,8 @@ TEST(PageDescriptorTest, CountsWhatIsPending) {
   EXPECT_TRUE(page.idle());
   for (uint64_t place = 10; place < 15; ++place) page.Appended(place);
   EXPECT_EQ(page.last, 14u);
+  page.WrittenBack(2);
+  EXPECT_EQ(page.unwritten, 2u);
   page.WrittenBack();
   page.Appended(15);
   page.Appended(16);

@@ -250,6 +250,26 @@ TEST_F(ReaderTest, AFormerLifeOfAKeptSegment) {
   EXPECT_EQ(found[1].group.lsn, pending.lsn);
 }
 
+// Nor do LSNs say whose life a record is of: here what was there before has higher ones than the
+// segment's generation.
+TEST_F(ReaderTest, AFormerLifeIsKnownByItsRecords) {
+  builder_.Take(0);
+  builder_.SkipLsns(10);
+  for (int i = 0; i < 30; ++i) builder_.Add(Data(1, 0, Text(700)));
+  builder_.Free(0);
+  builder_.Take(4, 0);
+  const Added fresh = builder_.Add(Data(1, 0, Text(700)), LogBuilder::kCommit, 4);
+  pool::SegmentHeader* header = view_.segment(0);
+  header->generation = header->checkpoint + 1;
+  builder_.SealSegment(0);
+  for (const Place place : fresh.places) {
+    builder_.Header(place)->lsn = header->generation + 1;
+    builder_.Seal(place);
+  }
+  EXPECT_EQ(Lsns(Verdict::kCommitted), std::vector<Lsn>{header->generation + 1});
+  EXPECT_EQ(Walk().size(), 1u);
+}
+
 TEST_F(ReaderTest, VoidGroupsAreKnown) {
   const Added added = builder_.Add(Data(1, 0, Text(9000)));
   const Added other = builder_.Add(Data(1, 0, "y"));
@@ -479,6 +499,29 @@ TEST_P(ReaderDamageTest, EveryFlippedBitOfAPayload) {
   }
   Flip(payload + 1, 33 * 8);  // behind the first page's bytes
   EXPECT_EQ(Walk(Verdict::kCommitted).size(), rest.size() + 1);
+}
+
+// A kept group, over what a former life of its segment has left there.
+TEST_P(ReaderDamageTest, EveryFlippedBitOfAKeptHeader) {
+  const Added first = builder_.Add(Data(1, 0, Text(700)), LogBuilder::kCommit, 5);
+  const Added second = builder_.Add(Data(1, 0, Text(700)), LogBuilder::kCommit, 5);
+  for (int i = 0; i < 30; ++i) builder_.Add(Data(1, 0, Text(700)));
+  const uint32_t number = builder_.segment();
+  test::SetCheckpoint(view_, builder_.next_lsn());
+  builder_.Free(number);
+  builder_.TakeKept(number);
+  const Added kept = builder_.Keep({Data(1, 0, Text(700))}, first.lsn);
+  if (GetParam()) builder_.Keep({Data(1, 0, Text(700))}, second.lsn);
+  for (size_t bit = 0; bit < sizeof(RecordHeader) * 8; ++bit) {
+    if (bit / 64 == 1) continue;  // the link says nothing
+    Flip(kept.first(), bit);
+    const std::vector<Found> damaged = Walk(Verdict::kDamaged);
+    ASSERT_EQ(damaged.size(), 1u) << bit;
+    EXPECT_EQ(damaged[0].group.damaged, kept.first());
+    EXPECT_EQ(Walk(Verdict::kCommitted).size(), GetParam() ? 1u : 0u) << bit;
+    Flip(kept.first(), bit);
+  }
+  EXPECT_TRUE(Walk(Verdict::kDamaged).empty());
 }
 
 INSTANTIATE_TEST_SUITE_P(Next, ReaderDamageTest, testing::Bool());
@@ -804,6 +847,21 @@ TEST_F(ReaderTest, ASegmentThatIsBeingTakenIsFree) {
   EXPECT_TRUE(Walk().empty());
 }
 
+// A group came to nothing for which a log had taken two segments, the second one after the first.
+// The first is taken again.
+TEST_F(ReaderTest, ASegmentThatIsNamedAndBeingTakenIsFree) {
+  const Added pending = builder_.Add(Data(1, 0, "pending"));
+  const uint32_t first = builder_.Take(0);
+  const uint32_t second = builder_.Take(0);
+  EXPECT_EQ(view_.segment(second)->previous_number, first);
+  for (pool::SegmentHeader* header : {view_.segment(first), view_.segment_copy(first)}) {
+    header->word = 0;
+  }
+  ExpectCommitted({pending});
+  std::memset(static_cast<void*>(view_.segment(first)), 0, sizeof(pool::SegmentHeader));
+  EXPECT_EQ(Walk(Verdict::kDamaged).size(), 1u) << "nobody who takes a segment leaves that";
+}
+
 TEST_F(ReaderTest, ASegmentThatClaimsAnothersPlace) {
   const Added a = builder_.Add(Data(1, 0, "a"));
   const uint64_t bytes = view_.segment_units() * pool::kUnitSize;
@@ -1067,6 +1125,24 @@ TEST_F(SeatsReaderTest, KeptGroupsOfASeat) {
   SetSeatCheckpoint(1, builder_.next_lsn());
   EXPECT_EQ(Lsns(Verdict::kCommitted), (std::vector<Lsn>{of_0.lsn, of_1.lsn, last.lsn}));
   EXPECT_EQ(Walk()[1].group.place, kept.first());
+}
+
+// A seat keeps what is older than what another seat has left in that segment.
+TEST_F(SeatsReaderTest, AKeptSegmentWasAnotherSeats) {
+  const Added pending = AddTo(0, Text(700));
+  for (int i = 0; i < 30; ++i) AddTo(kLog, Text(700));
+  const uint32_t number = builder_.segment(kLog);
+  SetSeatCheckpoint(1, builder_.next_lsn());
+  builder_.Free(number);
+  builder_.TakeKept(number);
+  const Added kept = builder_.Keep({Data(2, 0, Text(700))}, pending.lsn);
+  EXPECT_EQ(Lsns(Verdict::kCommitted), (std::vector<Lsn>{pending.lsn, kept.lsn}));
+  EXPECT_EQ(Walk().size(), 2u);
+  // A process is killed when it is the owner and has not written the header yet.
+  builder_.Void(kept);
+  Own(number, 3);
+  EXPECT_EQ(WalkSeat(3).size(), 1u);
+  EXPECT_EQ(LsnsOf(WalkSeat(3), Verdict::kVoid), std::vector<Lsn>{kept.lsn});
 }
 
 TEST_F(SeatsReaderTest, OfASeatOnlyWhatItOwnsIsMet) {

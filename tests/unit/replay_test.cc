@@ -17,6 +17,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -25,6 +26,7 @@
 #include "src/nvlog/kept.h"
 #include "src/nvlog/log.h"
 #include "src/nvlog/walk.h"
+#include "src/pool/identify.h"
 #include "tests/unit/found.h"
 #include "tests/unit/log_user.h"
 #include "tests/unit/support.h"
@@ -232,6 +234,23 @@ class ReplayTest : public RunTest {
     heard_ = {};
     heard_.die_at = die_at;
     return Replay(pool_, {}, heard_.observer(), &summary_) ? 0 : 2;
+  }
+  // Kills a run at each of its calls, and calls check(content of the file) each time, while the
+  // pool is open. False: nobody can be traced.
+  bool KillRuns(const std::string& file, const std::function<void(const std::string&)>& check) {
+    pool_.Close();
+    const std::string pool_before = ReadFile(pool_path_), before = ReadFile(Path(file));
+    const auto prepare = [&] {
+      WriteFile(Path(file), before);
+      WriteFile(pool_path_, pool_before);
+    };
+    const auto look = [&] {
+      Reopen();
+      check(ReadFile(Path(file)));
+      pool_.Close();
+    };
+    const auto run = [&] { return RunInChild() == 0 ? 0 : 1; };
+    return KillAtEveryCall(prepare, run, look) >= 0;
   }
   // As an unprivileged user, who has the pool meanwhile and reaches the files.
   static constexpr uid_t kUser = 65534;
@@ -528,6 +547,9 @@ TEST_F(ReplayTest, PiecesAgainstAModel) {
       over_an_end += group.places.front() / units != group.places.back() / units ? 1 : 0;
       test::Overwrite(&model[file], offset, bytes);
     }
+    // What the kernel has decides the order, and nothing else.
+    const nvlog::Lsn has = session % 3 != 0 ? log_->next_lsn() - random_() % 99 : 0;
+    pool::Note(*pool_.view().written_back(0), has);
     ASSERT_TRUE(Run());
     for (uint32_t file = 0; file < model.size(); ++file) {
       ASSERT_TRUE(ReadFile(Path(std::to_string(file))) == model[file]) << session << " " << file;
@@ -536,6 +558,45 @@ TEST_F(ReplayTest, PiecesAgainstAModel) {
     Begin();
   }
   EXPECT_GT(over_an_end, 40);
+}
+
+// Others may have seen what the kernel has when the replay dies, so that is noted before.
+TEST_F(ReplayTest, KilledInTheCallThatOthersSeeItIsKnownHowFarItWas) {
+  MakeFile(0, "a", "0");
+  std::map<std::string, nvlog::Lsn> written = {{"0", 0}};
+  for (const char* bytes : {"1", "2", "3"}) {
+    written[bytes] = log_->next_lsn();
+    log_->Add(Data(0, 0, bytes));
+    log_->Add(Data(0, 8192, bytes));
+  }
+  std::set<std::string> seen;
+  const auto check = [&](const std::string& content) {
+    const std::string now = content.substr(0, 1);
+    seen.insert(now);
+    EXPECT_GE(pool::Peek(*pool_.view().written_back(0)), written[now]) << now;
+  };
+  if (!KillRuns("a", check)) GTEST_SKIP() << "cannot trace a child";
+  EXPECT_EQ(seen.size(), written.size());
+}
+
+// Of each seat: no call has bytes of two.
+TEST_F(ReplayTest, KilledInTheCallItIsKnownOfEachSeatHowFarItWas) {
+  MakeFile(0, "a", "00");
+  std::vector<nvlog::Lsn> written;
+  for (uint32_t seat = 0; seat < 2; ++seat) {
+    written.push_back(
+        log_->Add(Data(0, seat, "1"), LogBuilder::kCommit, seat * pool::kLogsOfSeat).lsn);
+  }
+  std::set<std::string> seen;
+  const auto check = [&](const std::string& content) {
+    seen.insert(content);
+    for (uint32_t seat = 0; seat < 2; ++seat) {
+      if (content[seat] == '0') continue;
+      EXPECT_GE(pool::Peek(*pool_.view().written_back(seat)), written[seat]) << "seat " << seat;
+    }
+  };
+  if (!KillRuns("a", check)) GTEST_SKIP() << "cannot trace a child";
+  EXPECT_EQ(seen, (std::set<std::string>{"00", "10", "11"}));
 }
 
 // They are applied in several goes.
@@ -1504,9 +1565,7 @@ class OrphansTest : public RunTest {
   }
   static Lsn SeatCheckpoint(const pool::Pool& pool, uint32_t seat) {
     Lsn checkpoint = 0;
-    int valid = 0;
-    EXPECT_TRUE(pool::ReadSeatCheckpoint(pool.view(), seat, &checkpoint, &valid));
-    EXPECT_EQ(valid, 2);
+    EXPECT_EQ(pool::LoadCheckpoint(pool.view(), seat, &checkpoint), 2);
     return checkpoint;
   }
   // Nothing is left of it, and all that it had is below its checkpoint.

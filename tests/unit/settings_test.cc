@@ -209,6 +209,17 @@ TEST(SettingsTest, WriteBack) {
   }
 }
 
+TEST(SettingsTest, Raw) {
+  Settings s;
+  EXPECT_EQ(s.raw, Raw::kOff);
+  const std::pair<const char*, Raw> rules[] = {
+      {"refuse", Raw::kRefuse}, {"trust", Raw::kTrust}, {"off", Raw::kOff}};
+  for (const auto& [value, rule] : rules) {
+    EXPECT_TRUE(Take(&s, "RAW", value));
+    EXPECT_EQ(s.raw, rule) << value;
+  }
+}
+
 TEST(SettingsTest, Checkpointer) {
   Settings s;
   EXPECT_TRUE(s.checkpointer);
@@ -221,6 +232,17 @@ TEST(SettingsTest, Checkpointer) {
   EXPECT_FALSE(s.checkpointer);
   EXPECT_TRUE(Take(&s, "CHECKPOINTER", "auto"));
   EXPECT_TRUE(s.checkpointer);
+}
+
+TEST(SettingsTest, HugePages) {
+  Settings s;
+  EXPECT_EQ(s.huge, kAllHuge);
+  EXPECT_TRUE(Take(&s, "HUGE", "never"));
+  EXPECT_EQ(s.huge, 0u);
+  EXPECT_TRUE(Take(&s, "HUGE", "512M"));
+  EXPECT_EQ(s.huge, 512u << 20);
+  EXPECT_TRUE(Take(&s, "HUGE", "auto"));
+  EXPECT_EQ(s.huge, kAllHuge);
 }
 
 TEST(SettingsTest, SaysWhatIsWrong) {
@@ -253,7 +275,10 @@ TEST(SettingsTest, SaysWhatIsWrong) {
       {"WRITE_BACK", "Auto", "auto, always or never"},
       {"WRITE_BACK", "always ", "auto, always or never"},
       {"WRITE_BACK", "1", "auto, always or never"},
+      {"RAW", "on", "off, refuse or trust"},
       {"NAMES", "always", "auto or never"},
+      {"HUGE", "", "auto or never"},
+      {"HUGE", "much", "a size such as 512M"},
       {"CHECKPOINTER", "", "auto or never"},
       {"CHECKPOINTER", "always", "auto or never"},
       {"CHECKPOINTER", "1", "auto or never"},

@@ -31,6 +31,7 @@
 #include <vector>
 
 #include "src/nvlog/record.h"
+#include "src/pool/identify.h"
 #include "src/pool/name_record.h"
 #include "src/pool/pool.h"
 #include "src/sys/crc32c.h"
@@ -217,9 +218,7 @@ inline void Use(pool::Pool& pool, const std::string& path) {
 }
 inline pool::Lsn CheckpointOf(const pool::Pool& pool) {
   pool::Lsn checkpoint = 0;
-  int valid = 0;
-  EXPECT_TRUE(pool::ReadCheckpoint(pool.view(), &checkpoint, &valid));
-  EXPECT_EQ(valid, 2);
+  EXPECT_EQ(pool::LoadCheckpoint(pool.view(), pool::kOfPool, &checkpoint), 2);
   return checkpoint;
 }
 
@@ -384,8 +383,7 @@ class LogBuilder {
 
   // Takes segments from 0 on; draws LSNs from the checkpoint on.
   explicit LogBuilder(const pool::View& view) : view_(view), taken_(view.segment_count()) {
-    int valid = 0;
-    EXPECT_TRUE(pool::ReadCheckpoint(view, &lsn_, &valid));
+    EXPECT_GT(pool::LoadCheckpoint(view, pool::kOfPool, &lsn_), 0);
   }
 
   // From now on this is what `number` names, in all logs: Add() puts the file record in front of
@@ -472,9 +470,8 @@ class LogBuilder {
   // The checksum of a header anew, and its word.
   void Seal(nvlog::Place place, How how = kCommit) const {
     nvlog::RecordHeader* header = Header(place);
-    header->header_crc = nvlog::HeaderCrc(*header, place, GenerationAt(place), view_.salt());
-    header->commit =
-        how == kCommit ? nvlog::CommitWord(header->lsn, view_.salt()) : nvlog::kNotCommitted;
+    nvlog::Seal(header, place, GenerationAt(place), view_.salt());
+    if (how != kCommit) header->commit = nvlog::kNotCommitted;
   }
   pool::Lsn GenerationAt(nvlog::Place place) const {
     return view_.segment(static_cast<uint32_t>(place / view_.segment_units()))->generation;
@@ -520,9 +517,8 @@ class LogBuilder {
       std::abort();
     }
     taken_[number] = true;
-    int valid = 0;
     pool::SegmentHeader header = {};
-    pool::ReadCheckpoint(view_, &header.checkpoint, &valid);
+    pool::LoadCheckpoint(view_, pool::kOfPool, &header.checkpoint);
     lsn_ = std::max(lsn_, header.checkpoint);
     header.generation = lsn_++;
     if (log->open) {

@@ -28,7 +28,9 @@ constexpr uint64_t kPool = 77, kOtherPool = 78;
 constexpr uint64_t kTag = 0x123456789abcdef0;
 constexpr uint64_t kOtherTag = 0x923456789abcdef0;  // they have one tally
 static_assert(kTag % kTallies == kOtherTag % kTallies);
-constexpr uint64_t kDevice = 0x801, kInode = 12345;
+constexpr uint64_t kDevice = 0x801, kInode = 12345, kBirth = 1700000000123456789;
+
+uint64_t TagOfFile(uint64_t inode) { return TagOf(kDevice, inode, kBirth, S_IFREG); }
 
 class TallyTest : public testing::Test {
  protected:
@@ -54,10 +56,43 @@ class TallyTest : public testing::Test {
 TEST(TagTest, IsNeverNobodys) {
   std::set<uint64_t> tags;
   for (uint64_t device = 0; device < 100; ++device) {
-    for (uint64_t inode = 0; inode < 100; ++inode) tags.insert(TagOf(device, inode));
+    for (uint64_t inode = 0; inode < 100; ++inode) {
+      tags.insert(TagOf(device, inode, kBirth, S_IFREG));
+    }
   }
   EXPECT_EQ(tags.size(), 10000u);
   EXPECT_EQ(tags.count(0), 0u);
+}
+
+TEST(TagTest, IsNotThatOfAFileBeforeWithTheNumber) {
+  std::set<uint64_t> tags;
+  for (uint64_t later = 0; later < 100; ++later) {
+    tags.insert(TagOf(kDevice, kInode, kBirth + later, S_IFREG));
+    tags.insert(TagOf(kDevice, kInode + later, kBirth, S_IFREG));
+    tags.insert(TagOf(kDevice, kInode, kBirth + later, S_IFDIR));
+  }
+  EXPECT_EQ(tags.size(), 299u);
+}
+
+TEST_F(TallyTest, AFileWhoseBirthIsNotKnownHasNoTally) {
+  const uint64_t tag = TagOf(kDevice, kInode, 0, S_IFREG);
+  EXPECT_EQ(tag, 0u);
+  EXPECT_EQ(tallies_.Find(tag), nullptr);
+  EXPECT_FALSE(tallies_.SetTag(tallies_.At(tag), tag));
+  EXPECT_EQ(tallies_.Find(tag), nullptr);
+}
+
+// Names of the folders of a device are waited for from the first one on that the log knows there.
+TEST_F(TallyTest, FoldersAreOnOneDeviceAfterTheOther) {
+  for (const uint64_t device : {kDevice, kDevice + 1}) {
+    tallies_.NoteFolder(device);
+    EXPECT_TRUE(tallies_.HasUnlogged());
+    tallies_.RaiseUnloggedSynced(tallies_.Unlogged());
+    tallies_.NoteUnlogged(device + 1);
+    EXPECT_FALSE(tallies_.HasUnlogged());
+    tallies_.NoteUnlogged(device);
+    EXPECT_TRUE(tallies_.HasUnlogged());
+  }
 }
 
 TEST_F(TallyTest, AFileHasOneAfterItsTagIsSet) {
@@ -300,11 +335,11 @@ TEST_F(TallyTest, WhatIsAnotherFilesIsNotTakenForOpen) {
 }
 
 TEST_F(TallyTest, WhoPassesIsSeen) {
-  const uint64_t tag = TagOf(kDevice, kInode);
-  const auto anybody = [&] { return tallies_.AnybodyPasses(tag); };
+  const uint64_t tag = TagOfFile(kInode);
+  const auto anybody = [&] { return tallies_.AnybodyPasses(tag, kDevice, kInode); };
   const auto share_and_pass = [](Member& member) {
     member.leases.Share(kDevice, kInode);
-    member.tallies.BeginPassing(TagOf(kDevice, kInode));
+    member.tallies.BeginPassing(TagOfFile(kInode));
   };
   EXPECT_FALSE(anybody());
   share_and_pass(own_);
@@ -325,25 +360,23 @@ TEST_F(TallyTest, WhoPassesIsSeen) {
 }
 
 TEST_F(TallyTest, WhoPassesAnotherFileOfTheClassIsNotInTheWay) {
-  const auto class_of = [](uint64_t inode) {
-    return (TagOf(kDevice, inode) >> 32) % kPassingClasses;
-  };
+  const auto class_of = [](uint64_t inode) { return (TagOfFile(inode) >> 32) % kPassingClasses; };
   uint64_t twin = kInode + 1;
   while (class_of(twin) != class_of(kInode)) ++twin;
   const Other other(folder_.path(), [=](Member& member) {
     member.leases.Share(kDevice, twin);
-    member.tallies.BeginPassing(TagOf(kDevice, twin));
+    member.tallies.BeginPassing(TagOfFile(twin));
   });
   own_.leases.Share(kDevice, twin);
-  tallies_.BeginPassing(TagOf(kDevice, twin));
-  EXPECT_TRUE(tallies_.AnybodyPasses(TagOf(kDevice, twin)));
-  EXPECT_FALSE(tallies_.AnybodyPasses(TagOf(kDevice, kInode)));
-  tallies_.EndPassing(TagOf(kDevice, twin));
-  EXPECT_TRUE(tallies_.AnybodyPasses(TagOf(kDevice, twin)));
+  tallies_.BeginPassing(TagOfFile(twin));
+  EXPECT_TRUE(tallies_.AnybodyPasses(TagOfFile(twin), kDevice, twin));
+  EXPECT_FALSE(tallies_.AnybodyPasses(TagOfFile(kInode), kDevice, kInode));
+  tallies_.EndPassing(TagOfFile(twin));
+  EXPECT_TRUE(tallies_.AnybodyPasses(TagOfFile(twin), kDevice, twin));
 }
 
 TEST_F(TallyTest, WhoHasNoPageSaysNotOfWhat) {
-  const uint64_t tag = TagOf(kDevice, kInode);
+  const uint64_t tag = TagOfFile(kInode);
   const auto start = [&](void (*function)(Member & member)) {
     rlimit limit = {0, RLIM_INFINITY};
     EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
@@ -354,19 +387,19 @@ TEST_F(TallyTest, WhoHasNoPageSaysNotOfWhat) {
   };
   const auto other = start([](Member& member) {
     for (const uint64_t inode : {kInode, kInode + 1}) member.leases.Share(kDevice, inode);
-    member.tallies.BeginPassing(TagOf(kDevice, kInode));
+    member.tallies.BeginPassing(TagOfFile(kInode));
   });
   const auto idle = start([](Member& member) {
     member.leases.Share(kDevice, kInode);
-    member.tallies.BeginPassing(TagOf(kDevice, kInode));
-    member.tallies.EndPassing(TagOf(kDevice, kInode));
+    member.tallies.BeginPassing(TagOfFile(kInode));
+    member.tallies.EndPassing(TagOfFile(kInode));
   });
-  EXPECT_TRUE(tallies_.AnybodyPasses(tag));
-  EXPECT_TRUE(tallies_.AnybodyPasses(TagOf(kDevice, kInode + 1)));
+  EXPECT_TRUE(tallies_.AnybodyPasses(tag, kDevice, kInode));
+  EXPECT_TRUE(tallies_.AnybodyPasses(TagOfFile(kInode + 1), kDevice, kInode + 1));
   other->Kill();
-  EXPECT_FALSE(tallies_.AnybodyPasses(tag));
+  EXPECT_FALSE(tallies_.AnybodyPasses(tag, kDevice, kInode));
   const auto next = start([](Member&) {});
-  EXPECT_FALSE(tallies_.AnybodyPasses(tag)) << "nor does who has its slot";
+  EXPECT_FALSE(tallies_.AnybodyPasses(tag, kDevice, kInode)) << "nor does who has its slot";
 }
 
 TEST_F(TallyTest, TheLockIsForOne) {

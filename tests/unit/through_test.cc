@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "src/nvlog/through.h"
 
 #include <algorithm>
 #include <string>
 #include <vector>
 
+#include "src/nvlog/group_writer.h"
 #include "src/nvlog/reader.h"
 #include "tests/unit/found.h"
 #include "tests/unit/support.h"
@@ -40,7 +40,6 @@ class ThroughTest : public testing::Test {
     test::MakePool(path_, size);
     EXPECT_TRUE(test::OpenPool(pool_, path_));
     EXPECT_TRUE(log_.Open(&pool_));
-    through_.Open(&log_);
     for (FileTag* file : {&a_, &b_}) file->Undeclare();
     a_.number = 1;
     b_.number = 2;
@@ -56,7 +55,7 @@ class ThroughTest : public testing::Test {
   static pool::FileRecord RecordOf(const FileTag& file) {
     return test::RecordOfNone("/file" + std::to_string(file.number), file.number);
   }
-  static bool AddPages(ThroughWriter& group, uint64_t offset, const std::string& bytes) {
+  static bool AddPages(GroupWriter& group, uint64_t offset, const std::string& bytes) {
     for (size_t at = 0; at < bytes.size();) {
       const size_t n = std::min(kPage - (offset + at) % kPage, bytes.size() - at);
       const auto* page = reinterpret_cast<const uint8_t*>(bytes.data()) + at;
@@ -65,7 +64,7 @@ class ThroughTest : public testing::Test {
     }
     return true;
   }
-  static std::string KernelGets(const ThroughWriter& group) {
+  static std::string KernelGets(const GroupWriter& group) {
     iovec pieces[2];
     const int n = group.Pieces(pieces);
     std::string bytes;
@@ -77,14 +76,13 @@ class ThroughTest : public testing::Test {
   // As many of the bytes as one group takes. Its LSN; 0: there is no room.
   Lsn Write(FileTag& file, uint64_t offset, std::string* bytes) {
     pool::FileRecord record = RecordOf(file);
-    ThroughWriter group(through_, file, exits_);
+    GroupWriter group(log_, file, exits_);
     if (group.BeginData(offset, bytes->size(), &record) != Outcome::kDone) return 0;
     bytes->resize(group.length());
     EXPECT_TRUE(AddPages(group, offset, *bytes));
     EXPECT_EQ(KernelGets(group), *bytes);
-    const Lsn lsn = log_.Draw();
-    group.Commit(lsn);
-    return lsn;
+    group.Draw();
+    return group.Commit();
   }
   Lsn Write(FileTag& file, uint64_t offset, std::string bytes) {
     const size_t all = bytes.size();
@@ -94,11 +92,10 @@ class ThroughTest : public testing::Test {
   }
   Lsn Settle(FileTag& file, Lsn bound) {
     pool::FileRecord record = RecordOf(file);
-    ThroughWriter group(through_, file, exits_);
-    if (group.BeginSettled(bound, &record) != Outcome::kDone) return 0;
-    const Lsn lsn = log_.Draw();
-    group.Commit(lsn);
-    return lsn;
+    GroupWriter group(log_, file, exits_);
+    if (group.BeginMark(Kind::kSettled, bound, 0, &record) != Outcome::kDone) return 0;
+    group.Draw();
+    return group.Commit();
   }
   // Bytes that fill segment after segment, until there is no room.
   std::vector<Lsn> Fill(FileTag& file) {
@@ -119,6 +116,8 @@ class ThroughTest : public testing::Test {
     test::ForEachCommitted(pool_.view(), record, test::IsAFailure);
     return all;
   }
+  // Segments that it has.
+  uint32_t Taken() { return log_.segments().count() - log_.segments().free(); }
   void Checkpoint(Lsn checkpoint) {
     ASSERT_TRUE(pool_.seats().TryLockThrough());
     pool_.StoreThroughCheckpoint(checkpoint);
@@ -129,7 +128,6 @@ class ThroughTest : public testing::Test {
   const std::string path_ = folder_ / "pool";
   test::ScopedPool pool_;
   Log log_;
-  ThroughLog through_;
   FileTag a_, b_;
 };
 
@@ -152,14 +150,14 @@ TEST_F(ThroughTest, WhatWasNotCommittedIsNothing) {
   const uint32_t free = log_.segments().free();
   for (const size_t length : {size_t{1}, size_t{5000}, size_t{60'000}}) {
     pool::FileRecord record = RecordOf(b_);
-    ThroughWriter group(through_, b_, exits_);
+    GroupWriter group(log_, b_, exits_);
     ASSERT_EQ(group.BeginData(0, length, &record), Outcome::kDone);
     const std::string bytes(group.length(), 'n');
     ASSERT_TRUE(AddPages(group, 0, bytes));
   }
   {
     pool::FileRecord record = RecordOf(b_);
-    ThroughWriter group(through_, b_, exits_);
+    GroupWriter group(log_, b_, exits_);
     ASSERT_EQ(group.BeginData(0, 10, &record), Outcome::kDone);
     EXPECT_FALSE(group.AddPage(unreadable.bytes(), 10));
   }
@@ -172,18 +170,19 @@ TEST_F(ThroughTest, WhatWasNotCommittedIsNothing) {
 TEST_F(ThroughTest, WithoutARecordTheFileHasToBeDescribed) {
   for (const bool once_more : {false, true}) {
     {
-      ThroughWriter group(through_, a_, exits_);
+      GroupWriter group(log_, a_, exits_);
       EXPECT_EQ(group.BeginData(0, 5, nullptr), once_more ? Outcome::kDone : Outcome::kUndeclared);
     }
     {
-      ThroughWriter group(through_, a_, exits_);
-      EXPECT_EQ(group.BeginSettled(1, nullptr), once_more ? Outcome::kDone : Outcome::kUndeclared);
+      GroupWriter group(log_, a_, exits_);
+      EXPECT_EQ(group.BeginMark(Kind::kSettled, 1, 0, nullptr),
+                once_more ? Outcome::kDone : Outcome::kUndeclared);
     }
     Write(a_, 0, "hello");
   }
   // Another name, say.
   a_.Undeclare();
-  ThroughWriter group(through_, a_, exits_);
+  GroupWriter group(log_, a_, exits_);
   EXPECT_EQ(group.BeginData(0, 5, nullptr), Outcome::kUndeclared);
 }
 
@@ -207,7 +206,7 @@ TEST_F(ThroughTest, AGroupIsCutAtTheEndOfASegment) {
     read += found.bytes;
   }
   EXPECT_TRUE(read == content);
-  EXPECT_GT(through_.units(), 4 * pool_.view().segment_units());
+  EXPECT_GT(Taken(), 4u);
 }
 
 // I5: nothing is used again before the checkpoint is above it.
@@ -215,22 +214,22 @@ TEST_F(ThroughTest, ASegmentIsFreeWhenTheCheckpointIsAboveIt) {
   const std::vector<Lsn> lsns = Fill(a_);
   ASSERT_GT(lsns.size(), 30u);
   const uint32_t free = log_.segments().free();
-  through_.Free(true);
+  log_.FreeThrough(true);
   EXPECT_EQ(log_.segments().free(), free) << "nothing is on the disk";
-  EXPECT_TRUE(through_.HasPending());
+  EXPECT_TRUE(log_.HasThroughPending());
   Checkpoint(lsns[20]);
-  through_.Free(true);
+  log_.FreeThrough(true);
   EXPECT_EQ(log_.segments().free(), free + 1) << "15 of these go into a segment";
   const std::vector<Found> found = Read();
   ASSERT_EQ(found.size(), lsns.size() - 20);
   EXPECT_EQ(found[0].lsn, lsns[20]);
   EXPECT_NE(Write(a_, 0, "more"), 0u);
   Checkpoint(log_.newest() + 1);
-  EXPECT_FALSE(through_.HasPending());
-  through_.Free(false);
-  EXPECT_EQ(through_.units(), pool_.view().segment_units()) << "where it goes on";
-  through_.Free(true);
-  EXPECT_EQ(through_.units(), 0u);
+  EXPECT_FALSE(log_.HasThroughPending());
+  log_.FreeThrough(false);
+  EXPECT_EQ(Taken(), 1u) << "where it goes on";
+  log_.FreeThrough(true);
+  EXPECT_EQ(Taken(), 0u);
   EXPECT_EQ(Read().size(), 0u);
   EXPECT_NE(Write(a_, 0, "again"), 0u);
   EXPECT_EQ(Read().size(), 1u);
@@ -266,7 +265,7 @@ TEST_F(ThroughTest, ADamagedCheckpointBringsNothingBack) {
   Fill(a_);
   const Lsn checkpoint = log_.newest() + 1;
   Checkpoint(checkpoint);
-  through_.Free(false);
+  log_.FreeThrough(false);
   const Lsn last = Write(a_, 0, std::string(30'000, 'l'));
   for (uint64_t i = 0; i < 2; ++i) {
     pool::CheckpointRecord* record = pool_.view().through_checkpoint_record(i);
@@ -302,14 +301,14 @@ TEST_F(ThroughTest, TheSeatIsToldWhatWasWritten) {
   EXPECT_NE(Write(a_, 0, std::string(100, 'a')), 0u);
   EXPECT_NE(Settle(a_, 1), 0u);
   EXPECT_EQ(told(), 0u);
-  through_.Free(false);
+  log_.FreeThrough(false);
   EXPECT_EQ(told(), 64u);
   for (int i = 0; i < 15; ++i) EXPECT_NE(Write(a_, 0, std::string(1024, 'a')), 0u);
   EXPECT_EQ(told(), 64u);
   EXPECT_NE(Write(a_, 0, std::string(1024, 'a')), 0u);
   EXPECT_EQ(told(), 64u + (16 << 10)) << "and 36 bytes are left";
   EXPECT_NE(Write(a_, 0, std::string(28, 'a')), 0u);
-  through_.Free(false);
+  log_.FreeThrough(false);
   EXPECT_EQ(told(), 128u + (16 << 10));
 }
 

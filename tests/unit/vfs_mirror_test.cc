@@ -213,7 +213,7 @@ TEST_F(VfsMirrorTest, AProcessThatHasNoPoolWaits) {
     Release();
     EXPECT_FALSE(engine.attached());
     EXPECT_EQ(AwaitMirrorOf(fd), -EIO);
-    Retire();
+    Retire(Hindrance::kTables);
     EXPECT_EQ(AwaitMirrorOf(fd), -EIO);
   });
 }

@@ -21,15 +21,18 @@
 #include <vector>
 
 #include "src/nvlog/walk.h"
+#include "src/pool/identify.h"
 #include "src/sys/kernel.h"
 #include "src/sys/scratch.h"
 #include "src/vfs/attribute_call.h"
 #include "src/vfs/engine/access.h"
 #include "src/vfs/engine/engine.h"
+#include "src/vfs/engine/heat.h"
 #include "src/vfs/folder.h"
 #include "src/vfs/name_call.h"
 #include "src/vfs/name_log.h"
 #include "src/vfs/vfs.h"
+#include "tests/unit/capability.h"
 #include "tests/unit/found.h"
 #include "tests/unit/in_engine.h"
 #include "tests/unit/support.h"
@@ -98,27 +101,20 @@ class VfsNamesTest : public EngineTest {
                     bool past) { call.MakeFolder(AT_FDCWD, Path(name).c_str(), 0750, past); },
                 [&] { return ::mkdir(Path(name).c_str(), 0750); });
   }
-  static uint64_t TagOf(const struct stat& st) {
-    return lease::TagOf(st.st_dev, st.st_ino, st.st_mode);
-  }
+  static uint64_t TagOf(int fd) { return lease::TagOf(BornStatOf(fd)); }
+  static uint64_t TagOf(const std::string& path) { return lease::TagOf(BornStatOf(path)); }
   static bool IsKnown(uint64_t tag) {
     const Tally* tally = engine.tallies.Find(tag);
     return tally != nullptr && Tallies::StandingOf(*tally).known;
   }
-  static bool IsKnown(int fd) {
-    struct stat st;
-    EXPECT_EQ(::fstat(fd, &st), 0);
-    return IsKnown(TagOf(st));
-  }
+  static bool IsKnown(int fd) { return IsKnown(TagOf(fd)); }
   static bool IsCached(int fd) {
     Access access;
     return access.Enter(fd, Access::kData) == 0 && access.cached();
   }
   bool FolderIsKnown() const { return IsKnown(folder_); }
   bool FolderIsPending() const {
-    struct stat st;
-    EXPECT_EQ(::fstat(folder_, &st), 0);
-    const Tally* tally = engine.tallies.Find(TagOf(st));
+    const Tally* tally = engine.tallies.Find(TagOf(folder_));
     return tally != nullptr && engine.tallies.IsPending(*tally);
   }
   // What the log says, but for file records: a letter and the name, or the file's path.
@@ -263,16 +259,14 @@ TEST_IN_ENGINE(VfsNamesTest, ANewFolderIsKnown) {
 
 // Passing for the one, this process is taken to pass for the other.
 TEST_IN_ENGINE(VfsNamesTest, ANewFolderOfItsFoldersClassIsKnown) {
-  struct stat parent, made;
-  EXPECT_EQ(::fstat(folder_, &parent), 0);
   int found = 0;
   for (int i = 0; i < 5000 && found < 3; ++i) {
     const std::string name = std::to_string(i);
     EXPECT_EQ(MakeFolder(name), 0);
-    EXPECT_EQ(::stat(Path(name).c_str(), &made), 0);
-    if (!engine.tallies.AreOneClass(TagOf(parent), TagOf(made))) continue;
-    if (engine.tallies.Find(TagOf(made)) == nullptr) continue;  // another one has its tally
-    EXPECT_TRUE(IsKnown(TagOf(made))) << name;
+    const uint64_t made = TagOf(Path(name));
+    if (!engine.tallies.AreOneClass(TagOf(folder_), made)) continue;
+    if (engine.tallies.Find(made) == nullptr) continue;  // another one has its tally
+    EXPECT_TRUE(IsKnown(made)) << name;
     ++found;
   }
   EXPECT_EQ(found, 3);
@@ -280,16 +274,44 @@ TEST_IN_ENGINE(VfsNamesTest, ANewFolderOfItsFoldersClassIsKnown) {
 
 // Another thread is at a call in it that is in no log.
 TEST_IN_ENGINE(VfsNamesTest, AFolderThatAnotherThreadChangesIsNotKnown) {
-  struct stat st;
   EXPECT_EQ(::mkdir(Path("d").c_str(), 0750), 0);
   test::WriteFile(Path("d/a"), "a");
-  EXPECT_EQ(::stat(Path("d").c_str(), &st), 0);
-  engine.tallies.BeginPassing(TagOf(st));
+  const uint64_t tag = TagOf(Path("d"));
+  engine.tallies.BeginPassing(tag);
   EXPECT_EQ(Rename("d/a", "b"), 0);
-  EXPECT_FALSE(IsKnown(TagOf(st)));
-  engine.tallies.EndPassing(TagOf(st));
+  EXPECT_FALSE(IsKnown(tag));
+  engine.tallies.EndPassing(tag);
   EXPECT_EQ(Rename("b", "d/a"), 0);
-  EXPECT_TRUE(IsKnown(TagOf(st)));
+  EXPECT_TRUE(IsKnown(tag));
+}
+
+// Paths mean something else outside of the program's root, and it has no right to open by handles
+// what they lead to. So no name of it is in the log, though it has its root back later; it says so,
+// and its files are hot later.
+TEST_F(VfsNamesTest, AProcessInAChrootMayNotLogNamesEvenAfterwards) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root may have another root";
+  WithEngine([&] {
+    ASSERT_EQ(::mkdir(Path("d").c_str(), 0750), 0);
+    test::WriteFile(Path("old"), "old");
+    const int root = ::open("/", O_RDONLY | O_DIRECTORY);
+    const int sub = ::open(Path("d").c_str(), O_RDONLY | O_DIRECTORY);
+    EXPECT_TRUE(engine.process.MayLogNames());
+    ASSERT_EQ(::chroot(disk_.path().c_str()), 0);
+    ASSERT_TRUE(test::GiveUp(CAP_FOWNER));
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(Fsync(sub), kNotOurs);
+    ASSERT_TRUE(::fchdir(root) == 0 && ::chroot(".") == 0);
+    EXPECT_FALSE(engine.process.MayLogNames());
+    EXPECT_TRUE(engine.leases.HasSaid(lease::Hindrance::kChroot));
+    EXPECT_EQ(Fsync(sub), kNotOurs);
+    EXPECT_FALSE(IsKnown(sub));
+    const Closing fd(Open("old"));
+    const File& file = *engine.descriptors.Of(fd)->file.load();
+    uint32_t syncs = 0;
+    for (; syncs < 2 * kSyncsWithoutNames && file.state.load() != State::kCached; ++syncs)
+      Fsync(fd);
+    EXPECT_EQ(syncs, kSyncsWithoutNames);
+    for (const int each : {root, sub}) ::close(each);
+  });
 }
 
 TEST_IN_ENGINE(VfsNamesTest, AFolderThatMovesIsFoundWhereItIs) {
@@ -349,32 +371,93 @@ TEST_IN_ENGINE(VfsNamesTest, WhatComesAfterTheLookIsTakenAwayPastTheLog) {
 }
 
 TEST_IN_ENGINE(VfsNamesTest, AFolderWithTheNumberOfOneBeforeIsAnotherOne) {
-  struct stat before, after;
   EXPECT_EQ(MakeFolder("sub"), 0);
   EXPECT_EQ(Close(Open("sub/a", O_RDWR | O_CREAT)), 0);
   EXPECT_EQ(Remove("sub/a"), 0);
-  EXPECT_EQ(::stat(Path("sub").c_str(), &before), 0);
+  const sys::BornStat before = BornStatOf(Path("sub"));
   EXPECT_EQ(Remove("sub", AT_REMOVEDIR), 0);
-  EXPECT_FALSE(IsKnown(TagOf(before)));
+  EXPECT_FALSE(IsKnown(lease::TagOf(before)));
   EXPECT_EQ(MakeFolder("new"), 0);
-  EXPECT_EQ(::stat(Path("new").c_str(), &after), 0);
+  const sys::BornStat after = BornStatOf(Path("new"));
   if (before.st_ino != after.st_ino) GTEST_SKIP() << "the file system gives out another number";
-  EXPECT_TRUE(IsKnown(TagOf(after)));
+  EXPECT_TRUE(IsKnown(lease::TagOf(after)));
   EXPECT_EQ(Close(Open("new/b", O_RDWR | O_CREAT)), 0);
   EXPECT_EQ(Log().back(), "created b");
   EXPECT_EQ(last_folder_, Path("new"));
 }
 
 TEST_IN_ENGINE(VfsNamesTest, AFolderWithTheNumberOfAFileBeforeIsNotKnown) {
-  struct stat before, after;
   EXPECT_EQ(Close(Open("a", O_RDWR | O_CREAT)), 0);
-  EXPECT_EQ(::stat(Path("a").c_str(), &before), 0);
-  EXPECT_TRUE(IsKnown(TagOf(before)));
+  const sys::BornStat before = BornStatOf(Path("a"));
+  EXPECT_TRUE(IsKnown(lease::TagOf(before)));
   EXPECT_EQ(Remove("a"), 0);
   EXPECT_EQ(::mkdir(Path("new").c_str(), 0750), 0);  // by somebody without us
-  EXPECT_EQ(::stat(Path("new").c_str(), &after), 0);
+  const sys::BornStat after = BornStatOf(Path("new"));
   if (before.st_ino != after.st_ino) GTEST_SKIP() << "the file system gives out another number";
-  EXPECT_FALSE(IsKnown(TagOf(after)));
+  EXPECT_FALSE(IsKnown(lease::TagOf(after)));
+}
+
+// By a program without NVCache, while the log has its names.
+TEST_IN_ENGINE(VfsNamesTest, AFolderThatSomebodyMakesAgainIsNotKnown) {
+  EXPECT_EQ(MakeFolder("sub"), 0);
+  const sys::BornStat before = BornStatOf(Path("sub"));
+  EXPECT_TRUE(IsKnown(lease::TagOf(before)));
+  sys::BornStat after;
+  for (int tries = 0; tries < 100; ++tries) {
+    EXPECT_EQ(::rmdir(Path("sub").c_str()), 0);
+    EXPECT_EQ(::mkdir(Path("sub").c_str(), 0750), 0);
+    after = BornStatOf(Path("sub"));
+    if (before.st_ino == after.st_ino && before.birth != after.birth) break;
+  }
+  if (before.st_ino != after.st_ino) GTEST_SKIP() << "the file system gives out another number";
+  EXPECT_FALSE(IsKnown(lease::TagOf(after)));
+  EXPECT_EQ(Close(Open("sub/b", O_RDWR | O_CREAT)), 0);
+  EXPECT_EQ(Log(), Said{"created sub"});
+}
+
+// In a folder that the log does not know; and the new one may be born at the same time.
+TEST_IN_ENGINE(VfsNamesTest, AFolderThatIsRemovedPastTheLogIsForgotten) {
+  EXPECT_EQ(::mkdir(Path("parent").c_str(), 0750), 0);
+  EXPECT_EQ(MakeFolder("parent/sub"), 0);
+  const int fd = ::open(Path("parent/sub").c_str(), O_RDONLY | O_DIRECTORY);
+  EXPECT_EQ(Fsync(fd), kNotOurs);
+  EXPECT_EQ(Fsync(fd), 0);
+  ::close(fd);
+  const uint64_t tag = TagOf(Path("parent/sub"));
+  EXPECT_TRUE(IsKnown(tag));
+  EXPECT_FALSE(IsKnown(TagOf(Path("parent"))));
+  EXPECT_EQ(Remove("parent/sub", AT_REMOVEDIR), 0);
+  EXPECT_FALSE(IsKnown(tag));
+}
+
+// Else recovery would look for it when the checkpoint has passed the removal.
+TEST_IN_ENGINE(VfsNamesTest, AWriteToARemovedFileIsInNoLog) {
+  for (const bool replaces : {false, true}) {
+    const Closing fd(Open("a", O_RDWR | O_CREAT));
+    EXPECT_EQ(Pwrite(fd, "first", 5, 0), 5);
+    if (replaces) {
+      EXPECT_EQ(Close(Open("b", O_RDWR | O_CREAT)), 0);
+    }
+    EXPECT_EQ(replaces ? Rename("b", "a") : Remove("a"), 0);
+    const Said said = Log();
+    EXPECT_EQ(said.back(), replaces ? "renamed b a gone" : "removed a gone");
+    EXPECT_FALSE(IsKnown(fd));
+    EXPECT_EQ(Pwrite(fd, "later", 5, 0), 5);
+    EXPECT_EQ(Log(), said) << "nor is the checkpoint moved for it";
+    EXPECT_EQ(Fsync(fd), 0) << "a real one";
+    EXPECT_FALSE(IsKnown(fd));
+  }
+}
+
+TEST_IN_ENGINE(VfsNamesTest, AWriteByANameThatIsGoneIsInNoLog) {
+  const Closing fd(Open("a", O_RDWR | O_CREAT));
+  EXPECT_EQ(Link("a", "b"), 0);
+  EXPECT_EQ(Pwrite(fd, "first", 5, 0), 5);
+  EXPECT_EQ(Log().back(), "data a");
+  EXPECT_EQ(Remove("a"), 0);
+  EXPECT_EQ(Log().back(), "removed a others");
+  EXPECT_EQ(Pwrite(fd, "later", 5, 0), 5);
+  EXPECT_EQ(Log(), Said{}) << "before a call past the log, all is on the disk";
 }
 
 // No record is ever written: the checkpoint passes the folder all the same.
@@ -451,9 +534,7 @@ TEST_F(VfsNamesTest, AFolderWhoseNamesAreWaitedForBecomesKnown) {
 
 // Somebody removes the file between the look and the call.
 TEST_IN_ENGINE(VfsNamesTest, AFileThatIsGoneBeforeItIsOpened) {
-  struct stat st;
-  EXPECT_EQ(::fstat(folder_, &st), 0);
-  const Tally& tally = *engine.tallies.Find(TagOf(st));
+  const Tally& tally = *engine.tallies.Find(TagOf(folder_));
   for (const std::string name : {"a", "b"}) {
     EXPECT_EQ(Close(Open(name, O_RDWR | O_CREAT)), 0);
     const int flags = O_RDWR | O_CREAT | (name == "b" ? O_TRUNC : 0);
@@ -530,11 +611,12 @@ TEST_F(VfsNamesTest, NobodyWaitsForADeadProcess) {
     });
     EXPECT_EQ(status, -SIGKILL);
     // Such a process has the pool, and no write-through files.
-    const int next = InEngine("pool", "NVCACHE_WRITE_BACK=always", [&] {
+    const int next = InEngine("pool", "NVCACHE_WRITE_BACK=auto", [&] {
       folder_ = ::open(disk_.path().c_str(), O_RDONLY | O_DIRECTORY);
-      const int fd = Open("there");
-      EXPECT_EQ(Pwrite(fd, "b", 1, 0), 1);
-      EXPECT_TRUE(engine.attached());
+      {
+        TableLock lock;
+        EXPECT_TRUE(engine.attachment.Attach());
+      }
       EXPECT_FALSE(engine.checkpoint.is_open());
       // Of its own pool it has moved it when it came.
       EXPECT_EQ(FolderIsPending(), pool == "other");
@@ -543,7 +625,6 @@ TEST_F(VfsNamesTest, NobodyWaitsForADeadProcess) {
       EXPECT_EQ(Rename("a", "c"), 0);
       constexpr uint64_t kSoon = 10ull * 1000 * 1000 * 1000;  // half of what one waits for
       EXPECT_LT(sys::Now(CLOCK_MONOTONIC) - begin, kSoon);
-      EXPECT_EQ(Close(fd), 0);
     });
     EXPECT_EQ(next, 0);
   }
@@ -557,7 +638,8 @@ TEST_IN_ENGINE(VfsNamesTest, WhileSomebodyChangesNamesNoFolderBecomesKnown) {
 }
 
 // It is not drained for that, nor synced.
-TEST_IN_ENGINE(VfsNamesTest, ACachedFileGetsAnotherNameWithWhatItHasInTheLog) {
+TEST_IN_ENGINE(VfsNamesTest, ACachedFileGetsAnotherNameWithWhatItHasInTheLog,
+               "NVCACHE_BATCH_MIN=1000000", "NVCACHE_BATCH_DELAY=60000") {
   for (const char* name : {"a", "b"}) {
     const int strange = ::open(Path(name).c_str(), O_RDWR | O_CREAT, 0640);
     EXPECT_EQ(::write(strange, "one", 3), 3);
@@ -716,7 +798,7 @@ TEST_IN_ENGINE(VfsNamesTest, AttributesAreInTheLog) {
 // Others may be the file's by then, and on the disk.
 TEST_IN_ENGINE(VfsNamesTest, AttributesAreNotLoggedWhenTheFileIsUnknownMeanwhile) {
   const Closing fd(Open("a", O_RDWR | O_CREAT));
-  Tally* const tally = engine.tallies.Find(TagOf(StatOf(fd)));
+  Tally* const tally = engine.tallies.Find(TagOf(fd));
   const lease::Standing then = Tallies::StandingOf(*tally);
   sys::Scratch<pool::NameRecord> record;
   Clear(record.get());
@@ -810,9 +892,7 @@ TEST_IN_ENGINE(VfsNamesTest, WhoeverLosesTheLockCommitsNothing) {
   call.Remove(AT_FDCWD, Path("a").c_str(), 0, false);
   EXPECT_TRUE(call.logs());
   engine.tallies.UnlockNames(engine.tallies.LockNames());
-  struct stat st;
-  EXPECT_EQ(::fstat(folder_, &st), 0);
-  Tallies::Forget(*engine.tallies.Find(TagOf(st)));
+  Tallies::Forget(*engine.tallies.Find(TagOf(folder_)));
   EXPECT_EQ(call.Make(), kBeginAnew);
   EXPECT_EQ(::access(Path("a").c_str(), F_OK), 0);
 }

@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -20,10 +22,14 @@
 #include <thread>
 #include <vector>
 
+#include "src/nvlog/group_writer.h"
+#include "src/pool/identify.h"
+#include "src/sys/deferral.h"
 #include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"
 #include "src/vfs/engine/engine.h"
 #include "src/vfs/engine/heat.h"
+#include "src/vfs/engine/states.h"
 #include "src/vfs/engine/through.h"
 #include "src/vfs/vfs.h"
 #include "tests/unit/attributes.h"
@@ -60,13 +66,11 @@ class VfsThroughTest : public EngineTest {
     });
   }
   std::unique_ptr<Neighbour> Claimant(int fd);
-  static uint64_t TagOf(int fd) {
-    const struct stat st = StatOf(fd);
-    return lease::TagOf(st.st_dev, st.st_ino);
-  }
+  static void NothingIsPendingAfter(int fd, const std::function<void()>& leave);
+  static uint64_t TagOf(int fd) { return lease::TagOf(BornStatOf(fd)); }
   static bool MayBeWrittenUnseen(int fd) {
     const struct stat st = StatOf(fd);
-    return engine.tallies.AnybodyPasses(TagOf(fd)) ||
+    return engine.tallies.AnybodyPasses(TagOf(fd), st.st_dev, st.st_ino) ||
            engine.leases.IsHandedOn(st.st_dev, st.st_ino);
   }
   // With truncations to the size that the file has. Something of it is in the log.
@@ -79,14 +83,13 @@ class VfsThroughTest : public EngineTest {
     const struct stat st = StatOf(fd);
     Tally& tally = engine.tallies.At(TagOf(fd));
     for (;;) {
-      nvlog::ThroughWriter writer(engine.through, access.file().tag,
-                                  Tallies::StandingOf(tally).exits);
-      const auto outcome = writer.BeginTruncate(static_cast<uint64_t>(st.st_size), record.get());
+      nvlog::GroupWriter writer(engine.log, access.file().tag, Tallies::StandingOf(tally).exits);
+      const auto outcome = writer.BeginMark(nvlog::Kind::kTruncate,
+                                            static_cast<uint64_t>(st.st_size), 0, record.get());
       if (outcome == nvlog::Outcome::kLogFull) break;
       ASSERT_EQ(outcome, nvlog::Outcome::kDone);
-      const nvlog::Lsn lsn = engine.log.Draw();
-      Tallies::Raise(tally.lsn, lsn);
-      writer.Commit(lsn);
+      Tallies::Raise(tally.lsn, writer.Draw());
+      writer.Commit();
       engine.checkpoint.NotePending();
     }
   }
@@ -287,6 +290,65 @@ TEST_IN_ENGINE(VfsThroughTest, AppendsAndVectors) {
   Close(other);
 }
 
+// What a handler does, of the thread that writes, when it holds no lock: once a part is written.
+struct Interruption {
+  std::atomic<bool> writes{false}, done{false};
+  int fd = -1;
+  void (*deed)(int fd) = nullptr;
+  static Interruption current;
+  static void Handle(int /*signal*/) {
+    Interruption& now = current;
+    struct stat st;
+    if (!now.writes || now.done || sys::deferral.depth != 0) return;
+    if (::fstat(now.fd, &st) != 0 || st.st_size == 0) return;
+    now.deed(now.fd);
+    now.done = true;
+  }
+};
+Interruption Interruption::current;
+
+// Another thread may have the file cached while the write waits for room.
+TEST_IN_ENGINE(VfsThroughTest, APartIsNotWrittenAgainWhenTheFileIsCached) {
+  const Closing fd(Open("a", O_RDWR | O_CREAT));
+  {
+    const auto neighbour = NeighbourOf(fd);
+    MakeKnown(fd);
+  }
+  const std::string much(64 << 20, 'm');  // more than the log has room for
+  Interruption& now = Interruption::current;
+  now.fd = fd;
+  now.deed = MakeCached;
+  struct sigaction action = {};
+  action.sa_handler = Interruption::Handle;
+  ASSERT_EQ(::sigaction(SIGUSR1, &action, nullptr), 0);
+  std::atomic<bool> over{false};
+  std::thread disturber([&, writer = ::pthread_self()] {
+    for (; !over; usleep(1000)) ::pthread_kill(writer, SIGUSR1);
+  });
+  now.writes = true;
+  const long n = Write(fd, much.data(), much.size());
+  now.writes = false;
+  over = true;
+  disturber.join();
+  EXPECT_TRUE(now.done);
+  EXPECT_GT(n, 0);
+  EXPECT_EQ(Lseek(fd, 0, SEEK_CUR), n);
+  EXPECT_EQ(Lseek(fd, 0, SEEK_END), n);
+}
+
+// It appends, but the kernel looks at the offset first.
+TEST_IN_ENGINE(VfsThroughTest, AnAppendWhoseOwnOffsetHasNoEndIsRefused) {
+  const Closing fd(Open("a", O_RDWR | O_CREAT | O_APPEND));
+  const auto neighbour = NeighbourOf(fd);
+  EXPECT_EQ(Write(fd, "first", 5), 5);
+  MakeKnown(fd);
+  EXPECT_EQ(Pwrite(fd, "bytes", 5, INT64_MAX - 4), -EINVAL);
+  EXPECT_EQ(OnDisk("a"), "first");
+  MakeKnown(fd);
+  EXPECT_EQ(Pwrite(fd, "bytes", 5, INT64_MAX - 5), 5);
+  EXPECT_EQ(Pending(), (std::vector<Found>{{5, "bytes"}}));
+}
+
 TEST_IN_ENGINE(VfsThroughTest, WhatGoesPastTheLogSettlesWhatIsPending) {
   const SharedFile fd(*this);
   const std::string path = disk_ / "a";
@@ -420,6 +482,118 @@ TEST_IN_ENGINE(VfsThroughTest, ATruncationWaitsForRoomAsWell) {
   EXPECT_EQ(Ftruncate(fd, 3), 0);
   EXPECT_TRUE(IsKnown(fd)) << "it did not go past the log";
   EXPECT_EQ(OnDisk("a"), "byt");
+}
+
+TEST_IN_ENGINE(VfsThroughTest, AFileWithAPlaceStaysKnownWhenTheTableIsFull) {
+  const KnownFile fd(*this);
+  FillTheTable();
+  EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+  EXPECT_EQ(Fsync(fd), 0);
+  EXPECT_EQ(Pending(), (std::vector<Found>{{0, "bytes"}}));
+  const Closing again(Open("a"));
+  EXPECT_EQ(Pwrite(again, "B", 1, 0), 1);
+  EXPECT_EQ(Fsync(again), 0);
+  EXPECT_EQ(Pending(), (std::vector<Found>{{0, "bytes"}, {0, "B"}}));
+  Expect(fd, {.known = true, .pending = true});
+}
+
+// No call by that descriptor shows that the file is written to: so nobody believes in a log that
+// has all of it, and nobody caches it. What the logs had does not undo what is written.
+TEST_IN_ENGINE(VfsThroughTest, AFileWithoutAPlaceInTheTableIsNotKnown) {
+  int fd = Open("a", O_RDWR | O_CREAT);
+  const uint64_t tag = TagOf(fd);
+  const Tally& tally = engine.tallies.At(tag);
+  const auto neighbour = NeighbourOf(fd);
+  MakeKnown(fd);
+  EXPECT_EQ(Pwrite(fd, "old", 3, 0), 3);
+  EXPECT_EQ(Close(fd), 0);
+  FillTheTable();
+  EXPECT_TRUE(Tallies::StandingOf(tally).known && engine.tallies.IsPending(tally));
+  fd = Open("a");
+  EXPECT_EQ(Pwrite(fd, "new", 3, 0), kNotOurs);
+  EXPECT_FALSE(Tallies::StandingOf(tally).known);
+  EXPECT_FALSE(engine.tallies.IsPending(tally)) << "recovery would undo it";
+  EXPECT_TRUE(MayBeWrittenUnseen(fd));
+  neighbour->End();
+  const struct stat st = StatOf(fd);
+  const Neighbour other(memory_.path(), [&](test::Member& member) {
+    member.leases.Share(st.st_dev, st.st_ino);
+    if (member.leases.TryExclude(st.st_dev, st.st_ino)) _exit(1);
+  });
+  ::close(fd);
+}
+
+// No call shows what is written by a descriptor of such a file.
+TEST_IN_ENGINE(VfsThroughTest, WhatTheLogHasOfAFileThatPassesThroughIsOnTheDisk) {
+  const Closing fd(Open("a", O_RDWR | O_CREAT));
+  const Tally& tally = engine.tallies.At(TagOf(fd));
+  const auto neighbour = NeighbourOf(fd);
+  MakeKnown(fd);
+  EXPECT_EQ(Pwrite(fd, "old", 3, 0), 3);
+  {
+    TableLock lock;
+    EXPECT_EQ(PassThrough(*engine.descriptors.Of(fd)->file.load()), 0);
+  }
+  Expect(fd, {.state = State::kPassThrough, .known = false, .pending = true});
+  const Closing again(Open("a"));
+  EXPECT_EQ(Pwrite(again, "new", 3, 0), kNotOurs);
+  EXPECT_FALSE(engine.tallies.IsPending(tally)) << "recovery would undo it";
+}
+
+// Another process has it open: it cannot be cached, and each write is in the log nevertheless.
+TEST_IN_ENGINE(VfsThroughTest, WithTheRuleAlwaysAFileOfTwoIsWriteThrough,
+               "NVCACHE_WRITE_BACK=always") {
+  const int other = ::open(Path("a").c_str(), O_RDWR | O_CREAT, 0600);
+  const auto neighbour = NeighbourOf(other);
+  ::close(other);
+  const Closing fd(Open("a"));
+  Expect(fd, {.state = State::kKernel, .known = true, .pending = false});
+  EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+  Expect(fd, {.state = State::kKernel, .known = true, .pending = true});
+}
+
+// Of which another process was told: nobody would hear of it again.
+TEST_IN_ENGINE(VfsThroughTest, AnOpenThatSettlesTellsOfAnError, "NVCACHE_WRITE_BACK=always") {
+  const std::string path = Path("a");
+  const int other = ::open(path.c_str(), O_RDWR | O_CREAT, 0600);
+  const auto neighbour = NeighbourOf(other);
+  ::close(other);
+  const Closing fd(Open("a"));
+  Tallies::Refuse(engine.tallies.At(TagOf(fd)), TagOf(fd));
+  const int again = ::open(path.c_str(), O_RDWR);
+  {
+    OpenGuard guard(AT_FDCWD, path.c_str(), O_RDWR, 0);
+    EXPECT_EQ(guard.Opened(again), -EIO);
+  }
+  Return(again);
+}
+
+// Groups of it count still, from before it was given back.
+TEST_IN_ENGINE(VfsThroughTest, WithTheRuleAlwaysAFileIsCachedAgainAtItsNextOpen,
+               "NVCACHE_WRITE_BACK=always") {
+  const int fd = Open("a", O_RDWR | O_CREAT);
+  EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+  EXPECT_EQ(StateOf(fd), State::kCached);
+  {
+    TableLock lock;
+    EXPECT_EQ(GiveBack(*engine.descriptors.Of(fd)->file.load()), 0);
+  }
+  Expect(fd, {.state = State::kKernel, .known = true, .pending = true});
+  EXPECT_EQ(Close(fd), 0);
+  const Closing again(Open("a"));
+  EXPECT_EQ(StateOf(again), State::kCached);
+  EXPECT_EQ(Pwrite(again, "B", 1, 0), 1);
+  EXPECT_EQ(OnDisk("a"), "bytes");
+}
+
+TEST_IN_ENGINE(VfsThroughTest, NorDoesTheLogHaveAFileThatPassesThroughByItsName) {
+  const Closing fd(Open("a", O_RDWR | O_CREAT));
+  const auto neighbour = NeighbourOf(fd);
+  MakeKnown(fd);
+  EXPECT_EQ(Pwrite(fd, "old", 3, 0), 3);
+  Expect(fd, {.state = State::kKernel, .known = true, .pending = true});
+  EXPECT_EQ(PassThroughPath(AT_FDCWD, Path("a").c_str()), 0);
+  Expect(fd, {.state = State::kPassThrough, .known = false, .pending = false});
 }
 
 TEST_IN_ENGINE(VfsThroughTest, AFileWithoutANameIsTheKernelsAlone) {
@@ -660,8 +834,7 @@ TEST_F(VfsThroughTest, AFileStaysKnownThatGetsTheOwnerThatItHas) {
       EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
       Close(fd);
       const int reader = Open("a", O_RDONLY);
-      struct stat before;
-      EXPECT_EQ(::fstat(reader, &before), 0);
+      const sys::BornStat before = BornStatOf(reader);
       ::usleep(20000);  // the kernel's clock for times of change
       EXPECT_EQ(::fchown(reader, before.st_uid, before.st_gid), 0);
       if (each == Case::kSomebodyWrites) {
@@ -793,6 +966,44 @@ TEST_IN_ENGINE(VfsThroughTest, OnlyTheFirstMovesTheCheckpointAtFirst) {
   seats.Give(older);
 }
 
+// What the process writes after `leave` is in no log. Another process, which has been at it for
+// longer, sees to the checkpoint when asked.
+void VfsThroughTest::NothingIsPendingAfter(int fd, const std::function<void()>& leave) {
+  EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+  const Tally& tally = engine.tallies.At(TagOf(fd));
+  pool::Pool older;
+  pool::Problem problem;
+  ASSERT_TRUE(older.Open(engine.pool().path(), pool::Mode::kShared, true, nullptr, &problem));
+  ASSERT_TRUE(older.Join(&problem));
+  engine.pool().seats().NoteThroughSince(engine.pool().seat(), 2);
+  older.seats().NoteThroughSince(older.seat(), 1);
+  std::atomic<bool> is_over = false;
+  std::thread other([&] {
+    while (!is_over && !engine.tallies.IsCheckpointWanted()) std::this_thread::yield();
+    older.seats().NoteThroughSince(older.seat(), 0);
+  });
+  EXPECT_FALSE(engine.pool().seats().IsFirstThrough(engine.pool().seat()));
+  EXPECT_TRUE(engine.tallies.IsPending(tally));
+  leave();
+  EXPECT_FALSE(engine.tallies.IsPending(tally)) << "recovery would undo what comes";
+  is_over = true;
+  other.join();
+}
+
+TEST_IN_ENGINE(VfsThroughTest, OneThatRetiresLeavesNothingPending) {
+  const KnownFile fd(*this);
+  NothingIsPendingAfter(fd, [] { engine.Retire(lease::Hindrance::kRing); });
+  EXPECT_EQ(StateOf(fd), State::kPassThrough);
+}
+
+TEST_IN_ENGINE(VfsThroughTest, NorDoesOneThatLeaves) {
+  const int fd = Open("a", O_RDWR | O_CREAT);
+  const auto neighbour = NeighbourOf(fd);
+  MakeKnown(fd);
+  NothingIsPendingAfter(fd, [] { engine.Leave(); });
+  EXPECT_EQ(close(fd), 0) << "it is the kernel's alone";
+}
+
 // It is stopped, perhaps: another one that has waited long enough does without, and without the
 // lock.
 TEST_IN_ENGINE(VfsThroughTest, TheFirstIsNotWaitedForForEver) {
@@ -824,10 +1035,9 @@ TEST_IN_ENGINE(VfsThroughTest, AfterAnErrorNobodyWaitsForTheCheckpoint) {
   const KnownFile fd(*this);
   EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
   engine.pool().seats().SetThroughFailed(EIO);
-  const struct stat st = StatOf(fd);
   const uint64_t begin = sys::Now(CLOCK_MONOTONIC);
   Passing passing;
-  EXPECT_NE(passing.Begin(lease::TagOf(st.st_dev, st.st_ino)), nullptr);
+  EXPECT_NE(passing.Begin(TagOf(fd)), nullptr);
   EXPECT_EQ(passing.GoPast(-1), -EIO);
   passing.End();
   EXPECT_LT(sys::Now(CLOCK_MONOTONIC) - begin, 10ull * 1000 * 1000 * 1000);

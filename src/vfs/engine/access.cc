@@ -5,6 +5,7 @@
 
 #include "src/sys/kernel.h"
 #include "src/vfs/engine/claim.h"
+#include "src/vfs/engine/states.h"
 
 namespace nvcache::vfs {
 
@@ -13,7 +14,7 @@ bool Access::Appends(const Description& description, const Write& write) {
   return (always && (write.flags & RWF_NOAPPEND) == 0) || (write.flags & RWF_APPEND) != 0;
 }
 
-// As it looks without the file's lock. With the description's, if the write is at its offset.
+// It guesses: the file's lock is not held. The description's is, if the write is at its offset.
 bool Access::Grows(const Description& description, const File& file, const Write& write) {
   if (Appends(description, write)) return true;
   const uint64_t at =
@@ -58,6 +59,9 @@ long Access::Enter(int fd, unsigned wanted, const Write* write) {
     need_ = need;
     if (engine.descriptors.Of(fd) == description && description->file.load() == file &&
         file->state.load() == state) {
+#ifdef NVCACHE_CHECK_LOCKS
+      CheckFields(*file);
+#endif
       return 0;
     }
     Leave();

@@ -29,7 +29,7 @@ class Access {
 
   // 0; kNotOurs for untracked and pass-through descriptors; -EBADF for one that is being closed.
   long Enter(int fd, unsigned need) { return Enter(fd, need, nullptr); }
-  // The same for a write of `length` bytes: with kGrow, too, if it is likely to need that.
+  // Enters for a write of `length` bytes: with kGrow, too, if it is likely to need that.
   struct Write {
     const off_t* offset;  // null: the description's
     uint64_t length;
@@ -91,7 +91,7 @@ class TableLock {
   sys::InEngine inside_;
 };
 
-// The same as Access, exclusively, under the table lock: for calls that change more than data.
+// Access, exclusively, under the table lock: for calls that change more than data.
 class ExclusiveAccess {
  public:
   explicit ExclusiveAccess(int fd);

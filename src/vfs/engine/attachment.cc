@@ -3,6 +3,7 @@
 
 #include <errno.h>
 
+#include <algorithm>
 #include <new>
 
 #include "src/sys/check.h"
@@ -11,6 +12,7 @@
 #include "src/sys/root.h"
 #include "src/sys/scratch.h"
 #include "src/sys/user_copy.h"
+#include "src/vfs/engine/outside.h"
 #include "src/vfs/engine/stack.h"
 #include "src/vfs/engine/states.h"
 
@@ -25,6 +27,8 @@ constexpr char kNoMeans[] = "not enough memory or threads for the cache";
 // log.
 constexpr uint64_t kDescriptorsPerLogPage = 4;
 constexpr uint64_t kSpareDescriptors = 1u << 16;
+
+constexpr uint64_t kUnreadable = 2u << 20;  // the kernel takes in as much at a time
 
 uint32_t RuleOf(settings::WriteBack rule) {
   switch (rule) {
@@ -42,13 +46,27 @@ uint32_t RuleOf(settings::WriteBack rule) {
 
 bool Attachment::Attach() {
   NVCACHE_CHECK(engine.table_lock.IsLocked());
-  if (!engine.attached() && MayAttach()) AttachPool();
+  if (engine.files.full() || engine.process.replacing()) return false;
+  if (engine.attached()) return true;
+  if (!engine.callers.are_known()) return false;
+  if (MayAttach()) {
+    AttachPool();
+  } else {
+    SayWhatHinders();
+  }
   return engine.attached();
+}
+
+void Attachment::SayWhatHinders() {
+  if (engine.stage() == Stage::kDetached && !engine.leases.HasSaid(lease::Hindrance::kRights) &&
+      engine.process.IsOurs() && !engine.process.HasItsRights()) {
+    engine.notice.Hinder(lease::Hindrance::kRights);
+  }
 }
 
 bool Attachment::MayAttach() const {
   return engine.stage() == Stage::kDetached && sys::Now(CLOCK_MONOTONIC) >= attach_after_ &&
-         engine.process.MayAttach();
+         engine.process.MayMapPool();
 }
 
 void Attachment::AttachLater() { attach_after_ = sys::Now(CLOCK_MONOTONIC) + kAttachAgainNs; }
@@ -62,19 +80,23 @@ void Attachment::AttachPool() {
   pool_.seats().NoteRule(pool_.seat(), RuleOf(engine.settings.write_back));
   engine.kept.Open();
   attached_at_ = sys::Now(CLOCK_MONOTONIC);
-  staff_.store(Staff::kIdle);
-  if (!OpenRest() || !OpenLog() || (engine.settings.required && !Employ())) {
-    pool_.Leave();
-    CloseParts();
-    engine.BecomeFinal();
+  if (!OpenRest() || !OpenLog()) {
     engine.notice.RefuseCache(kNoMeans);
-    return;
+    return CloseUnused();
   }
+  engine.SetStage(Stage::kIdle);
+  if (engine.settings.required && !Employ()) return CloseUnused();
   engine.descriptors.Set(pool_.fd(), Internal());
   pool_id_ = pool_.id();
   pinnable_.store(true);
-  engine.SetStage(Stage::kAttached);
   engine.notice.SayLevel();
+}
+
+void Attachment::CloseUnused() {
+  pool_.Leave();
+  CloseParts();
+  engine.BecomeFinal();
+  if (engine.attached()) BecomeDetached();
 }
 
 // With what dead processes have left brought to the files, and a seat.
@@ -84,11 +106,11 @@ bool Attachment::TakePool(pool::Problem* problem) {
     open = OnOwnStack([=, this] { return CreatePool(problem); });
   }
   if (open && engine.recovery.IsDue()) {
-    open = OnOwnStack([] { return engine.recovery.BringToFiles(); });
+    open = engine.recovery.BringToFiles();
     if (!open) {
       problem->error = EUCLEAN;
       problem->text.Append(engine.settings.pool.c_str());
-      problem->text.Append(": unresolved records were found; run 'nvcache recover' on it");
+      problem->text.Append(engine.recovery.WhyLeft()).Append("; run 'nvcache recover' on it");
     }
   }
   return open && OnScratchStack([=, this] { return TakeSeat(problem); });
@@ -136,7 +158,6 @@ bool Attachment::OpenLog() {
   }
   bool open = engine.log.Open(&pool_, frame_segments_);
   if (!open && frame_segments_ > 0) open = engine.log.Open(&pool_, frame_segments_ = 0);
-  if (open) engine.through.Open(&engine.log);
   return open;
 }
 
@@ -153,34 +174,45 @@ bool Attachment::OpenFrames() {
 }
 
 bool Attachment::IsToBeBusy() const {
-  return staff_.load() == Staff::kIdle && sys::Now(CLOCK_MONOTONIC) - attached_at_ >= kBusyAfterNs;
+  return IsIdle(engine.stage()) && !unemployable_.load() &&
+         sys::Now(CLOCK_MONOTONIC) - attached_at_ >= kBusyAfterNs;
 }
 
 bool Attachment::Employ() {
   NVCACHE_CHECK(engine.table_lock.IsLocked() && pool_.is_open());
-  if (staff_.load() != Staff::kIdle) return busy();
+  if (engine.busy() || unemployable_.load()) return engine.busy();
   const settings::Settings& settings = engine.settings;
   const cleanup::Limits limits = {settings.batch_min, settings.batch_max,
                                   settings.batch_delay_ms * 1000000};
   const cleanup::Calls calls = {
+      .file_of = [](uint32_t number) -> dramcache::CachedFile& { return engine.files.At(number); },
       .check =
-          [](dramcache::CachedFile& file) { return engine.own.Check(static_cast<File&>(file)); },
+          [](dramcache::CachedFile& cached) {
+            auto& file = static_cast<File&>(cached);
+            const long error = engine.own.Check(file);
+            if (error == 0) LookForOutsiders(file);
+            return error;
+          },
+      .written = [](dramcache::CachedFile& file) { NoteWritten(static_cast<File&>(file)); },
       .drained =
           [] {
             if (engine.files.HasLingering()) engine.leases.Nudge();
           },
       .starved = [] { engine.keeper.LookForRoomSoon(); },
-      .besides = [](bool hurried) { return engine.checkpoint.Care(hurried); },
+      .besides =
+          [](bool hurried) {
+            return std::min(engine.keeper.WatchName(), engine.checkpoint.Care(hurried));
+          },
       .cover = [] { return engine.checkpoint.Sync(); },
   };
-  if (OpenFrames() && engine.cleaner.Start(*engine.host, limits, kMaxFiles, calls) &&
-      engine.keeper.Start()) {
-    staff_.store(Staff::kBusy);
+  if (OpenFrames() && engine.cleaner.Start(*engine.host, limits, calls) && engine.keeper.Start()) {
+    engine.SetStage(Employed(engine.stage()));
     return true;
   }
   Dismiss();
-  staff_.store(Staff::kRefused);
-  if (engine.attached()) engine.notice.RefuseCache(kNoMeans);
+  unemployable_.store(true);
+  engine.notice.Hinder(lease::Hindrance::kThreads);
+  engine.notice.RefuseCache(kNoMeans);
   return false;
 }
 
@@ -189,7 +221,6 @@ void Attachment::Dismiss() {
   engine.cleaner.Stop();
   engine.frames.Close();
   engine.supply.Close();
-  staff_.store(Staff::kIdle);
 }
 
 void Attachment::CloseParts() {
@@ -205,14 +236,15 @@ void Attachment::ForgetNumber() {
 }
 
 void Attachment::BecomeDetached() {
-  engine.SetStage(IsFinal(engine.stage()) ? Stage::kWithout : Stage::kDetached);
+  unemployable_.store(false);
+  engine.SetStage(Detached(engine.stage()));
 }
 
 // Groups in the log by now were published, if they are not on the disk.
 void Attachment::Detach() {
   if (!engine.attached()) return;
   AwaitPins();
-  if (busy() && !LeavesToOthers()) engine.cleaner.DrainAll();
+  if (engine.busy() && !LeavesToOthers()) engine.cleaner.DrainAll();
   engine.cleaner.Stop();
   const bool left = engine.checkpoint.is_open() && !engine.checkpoint.End();
   NVCACHE_CHECK(left || engine.kept.units() == 0);
@@ -287,12 +319,10 @@ void Attachment::LeaveToParent() {
   pinnable_.store(false);
   engine.checkpoint.Close();
   engine.cleaner.LeaveToParent();
-  staff_.store(Staff::kIdle);
   engine.log.Close();
   engine.frames.Close();
   engine.supply.Close();
   new (&engine.log) nvlog::Log;
-  new (&engine.through) nvlog::ThroughLog;
   new (&engine.supply) radix::Supply;
   new (&engine.frames) dramcache::Frames;
   new (&engine.kept) nvlog::Kept(engine.log);
@@ -309,6 +339,10 @@ bool Attachment::OpenRest() {
   if (sys::IsError(page)) return false;
   unreadable_ = reinterpret_cast<void*>(page);
   return true;
+}
+
+void Attachment::WriteUnreadable(int fd, uint64_t at, uint64_t length) const {
+  sys::Pwrite(fd, unreadable_, std::min(length, kUnreadable), at);
 }
 
 bool Attachment::Pin() {

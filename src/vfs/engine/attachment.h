@@ -18,7 +18,6 @@
 
 namespace nvcache::vfs {
 
-inline constexpr uint64_t kUnreadable = 2u << 20;  // as much as the kernel takes in at a time
 // Before attaching is tried again that has waited for somebody in vain, or has been undone.
 inline constexpr uint64_t kAttachAgainNs = 1000 * 1000 * 1000;
 // A process that is attached for so long, and goes on logging, is not one that ends at once.
@@ -29,14 +28,16 @@ class Attachment {
  public:
   constexpr Attachment() = default;
 
-  // Attaches the pool, unless it is. False: the program runs without the cache.
+  // Attaches the pool, unless it is, for one more file or folder whose changes go into the log. The
+  // caller has asked Callers::Know() before. False: the pool cannot be had; or just now, nothing
+  // may begin to be cached, for the table of files is full, or another thread is in exec or has a
+  // child that shares our memory.
   bool Attach();
-  // It would try.
+  // A pool that is not attached could be, as far as this process is concerned.
   bool MayAttach() const;
   // Makes an attached process busy, unless it is. False: it has no memory or threads for that, and
   // caches nothing.
   bool Employ();
-  bool busy() const { return staff_.load(std::memory_order_relaxed) == Staff::kBusy; }
   // It has been idle for long enough, and is about to log something. Any thread.
   bool IsToBeBusy() const;
   // Every file that is cached is given back, and then the pool; `for_good`: every file becomes
@@ -70,13 +71,13 @@ class Attachment {
 
   // The process goes, and another process has to bring the kernel's bytes of its files to the disk.
   bool LeavesToOthers() const;
-  // kUnreadable bytes that nobody can read.
-  const void* unreadable() const { return unreadable_; }
+  // A write whose buffer is not there. By the time that the kernel sees that, it has given the
+  // first pages of the file their blocks, and the file a new mtime.
+  void WriteUnreadable(int fd, uint64_t at, uint64_t length) const;
 
  private:
-  enum class Staff : uint8_t { kIdle, kRefused, kBusy };  // kRefused: there were no means
-
   void AttachPool();
+  static void SayWhatHinders();
   bool TakePool(pool::Problem* problem);
   bool OpenPool(pool::Problem* problem);
   bool CreatePool(pool::Problem* problem);
@@ -87,17 +88,18 @@ class Attachment {
   bool OpenFrames();
   void AwaitPins();
   void Dismiss();
+  void CloseUnused();
   void CloseParts();
   void BecomeDetached();
 
-  std::atomic<Staff> staff_{Staff::kIdle};
+  std::atomic<bool> unemployable_{false};  // until Detach: there were no memory or threads
   std::atomic<bool> pinnable_{false};
   std::atomic<uint32_t> pins_{0};
-  uint32_t frame_segments_ = 0;  // of the pool; 0: frames lie in DRAM
+  uint32_t frame_segments_ = 0;  // the pool's; 0: frames lie in DRAM
   uint64_t attach_after_ = 0;    // monotonic ns: it has failed for now
   uint64_t attached_at_ = 0;     // monotonic ns
   uint64_t pool_id_ = 0;
-  void* unreadable_ = nullptr;
+  void* unreadable_ = nullptr;  // bytes that nobody can read
   pool::Pool pool_;
 };
 

@@ -19,7 +19,7 @@ namespace {
 
 // Groups of write-through files are on the disk about so long after they were appended.
 constexpr uint64_t kDelayNs = 5ull * 1000 * 1000 * 1000;
-// The same where segments are short, and nobody waits for one yet.
+// The delay where segments are short, and nobody waits for one yet.
 constexpr uint64_t kShortDelayNs = 100 * 1000 * 1000;
 // Another process was at it.
 constexpr uint64_t kAgainNs = 50 * 1000 * 1000;
@@ -37,18 +37,17 @@ constexpr uint64_t kAnswerNs = 5 * 1000 * 1000;
 // The directory of the file that the descriptor is open to, or that one itself: it keeps nobody
 // from executing or removing the file. A negated errno.
 long OpenFolderOf(int fd) {
-  sys::Text<32> link;
-  link.Append(NVCACHE_DESCRIPTORS "/").AppendNumber(static_cast<uint64_t>(fd));
   sys::Scratch<char[pool::kMaxPath]> scratch;
   char* path = scratch.get();
-  long n = sys::Readlinkat(AT_FDCWD, link.c_str(), path, pool::kMaxPath - 1);
+  long n = sys::ReadLinkTo(fd, path, pool::kMaxPath - 1);
   if (n <= 0 || path[0] != '/') return n < 0 ? n : -ENOENT;
   struct stat st;
   const bool is_folder = sys::Fstat(fd, &st) == 0 && S_ISDIR(st.st_mode);
   while (!is_folder && path[n - 1] != '/') --n;
   path[n] = '\0';
   const long folder = sys::Openat(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  return folder < 0 ? folder : sys::MoveLow(static_cast<int>(folder), sys::kThroughNumber);
+  if (folder < 0 || HoldsLock(static_cast<int>(folder))) return folder;
+  return sys::MoveLow(static_cast<int>(folder), sys::kThroughNumber);
 }
 
 }  // namespace
@@ -60,8 +59,8 @@ bool Checkpoint::Cover(int fd, const struct stat& st) {
     if (engine.attachment.IsToBeBusy()) engine.attachment.Employ();
     return true;
   }
-  if (is_open() || !engine.file_systems.Of(fd, st.st_dev).syncs_whole ||
-      seats.ThroughFailed() != 0 || !engine.tallies.Join(engine.pool_id())) {
+  if (is_open() || !FileSystems::Ask(fd, st.st_dev).syncs_whole || seats.ThroughFailed() != 0 ||
+      !engine.tallies.Join(engine.pool_id())) {
     return false;
   }
   seats.NoteThroughSince(engine.pool().seat(), pool::Seats::kComing);
@@ -70,7 +69,7 @@ bool Checkpoint::Cover(int fd, const struct stat& st) {
   struct stat of_folder;
   if (folder < 0 || sys::Fstat(static_cast<int>(folder), &of_folder) < 0 ||
       of_folder.st_dev != st.st_dev) {
-    if (folder >= 0) sys::Close(static_cast<int>(folder));
+    if (folder >= 0) OwnDescriptors::Return(static_cast<int>(folder));
     seats.NoteThroughSince(engine.pool().seat(), 0);
     return false;
   }
@@ -96,16 +95,14 @@ void Checkpoint::Begin(int fd, uint64_t device) {
 void Checkpoint::Close() {
   if (!is_open()) return;
   device_.store(0);
-  if (engine.descriptors.Of(fd_) == Internal()) {
-    engine.descriptors.Set(fd_, kUntracked);
-    sys::Close(fd_);
-  }
+  if (engine.descriptors.Of(fd_) == Internal()) OwnDescriptors::Return(fd_);
   fd_ = -1;
   since_.store(0);
 }
 
 long Checkpoint::MoveDescriptor(int fd) {
   if (fd != fd_) return 1;
+  if (HoldsLock(fd)) return -EBUSY;
   sys::Lock lock(lock_);
   fd_ = sys::MoveHigh(fd);
   engine.descriptors.Set(fd, kUntracked);
@@ -122,14 +119,14 @@ void Checkpoint::Await() {
   engine.log.Ring();
 }
 
-// By the keeper: somebody waits for the checkpoint, perhaps.
+// The keeper calls it: somebody waits for the checkpoint, perhaps.
 void Checkpoint::Hurry() {
   if (!engine.attached() || !is_open() || !engine.tallies.IsCheckpointWanted()) return;
   wanted_.store(true);
   engine.log.Ring();
 }
 
-// Of the cleanup thread: in how many ns to ask again.
+// The cleanup thread calls it. In how many ns to ask again.
 uint64_t Checkpoint::Care(bool hurried) {
   const bool wanted = wanted_.exchange(false);
   const pool::Seats& seats = engine.pool().seats();
@@ -138,7 +135,7 @@ uint64_t Checkpoint::Care(bool hurried) {
   const bool again = wanted && MayMove() && !Move() && engine.tallies.IsCheckpointWanted();
   if (again) wanted_.store(true);
   const auto within = [again](uint64_t ns) { return again ? std::min(ns, kAgainNs) : ns; };
-  if (seats.CountLeft() > 0) NotePending();  // of others that have ended
+  if (seats.CountLeft() > 0) NotePending();  // others have ended and left them
   uint64_t since = since_.load();
   if (since == 0) return within(kDelayNs);
   const uint64_t now = sys::Now(CLOCK_MONOTONIC);
@@ -146,13 +143,13 @@ uint64_t Checkpoint::Care(bool hurried) {
   if (const nvlog::Lsn checkpoint = engine.pool().through_checkpoint(); checkpoint != seen_) {
     seen_ = checkpoint;
     since_.store(since = now);
-    engine.through.Free(engine.log.IsShared() || engine.log.Short());
+    engine.log.FreeThrough(engine.log.IsShared() || engine.log.Short());
   }
   const uint64_t waited = now - since;
   const uint64_t delay = engine.log.Short() ? kShortDelayNs : kDelayNs;
   if (!hurried && waited < delay) return within(delay - waited);
   since_.store(0);
-  engine.through.Free(engine.log.IsShared() || engine.log.Short());
+  engine.log.FreeThrough(engine.log.IsShared() || engine.log.Short());
   const bool pending = HasPending() || seats.CountLeft() > 0;
   if (!pending || Move(waited >= kDelayNs + kLateNs)) return within(kDelayNs);
   // It may be for one that has died to move it.
@@ -165,7 +162,7 @@ uint64_t Checkpoint::Care(bool hurried) {
   return kAgainNs;
 }
 
-// Of an error from before our descriptor, another one may have been told.
+// Another process may have been told of an error from before our descriptor.
 bool Checkpoint::MayMove() const {
   return engine.pool().through_checkpoint() > trusted_from_ ||
          engine.pool().seats().IsFirstThrough(engine.pool().seat());
@@ -189,7 +186,7 @@ bool Checkpoint::Move(bool late) {
   }
   lock_.Unlock();
   if (moved) {
-    engine.through.Free(engine.log.IsShared() || engine.log.Short());
+    engine.log.FreeThrough(engine.log.IsShared() || engine.log.Short());
     engine.log.AnnounceRoom();
   }
   return moved;
@@ -265,12 +262,10 @@ bool Checkpoint::EndUnloggedNames() {
   return true;
 }
 
-nvlog::Lsn Checkpoint::published() const {
-  return engine.attachment.busy() ? engine.cleaner.published() : 0;
-}
+nvlog::Lsn Checkpoint::published() const { return engine.busy() ? engine.cleaner.published() : 0; }
 
 bool Checkpoint::HasPending() {
-  return engine.through.HasPending() ||
+  return engine.log.HasThroughPending() ||
          (published() != 0 && published() >= engine.pool().through_checkpoint());
 }
 

@@ -15,7 +15,7 @@
 
 namespace nvcache::vfs {
 
-// What another thread or process does is looked at once more after so long.
+// A thread looks once more after so long at what another thread or process does.
 inline constexpr uint64_t kPollNs = 1000 * 1000;
 
 class Checkpoint {
@@ -49,9 +49,9 @@ class Checkpoint {
   // Syncs that file system, for all that this process has published. 0, or a negated errno: from
   // then on. The cleanup thread, or where it has ended.
   long Sync();
-  // Of the cleanup thread: in how many ns to ask again.
+  // The cleanup thread calls it. In how many ns to ask again.
   uint64_t Care(bool hurried);
-  // By the keeper: somebody waits for the checkpoint, perhaps.
+  // The keeper calls it: somebody waits for the checkpoint, perhaps.
   void Hurry();
   // All changes of names made so far, by any process of the pool, are in the log or on the disk.
   // False: the disk refuses. No lock.
@@ -79,13 +79,13 @@ class Checkpoint {
   bool MoveToEnd(bool late);
 
   sys::Mutex<sys::Rank::kSync> lock_;  // a thread moves it
-  int fd_ = -1;                        // of the file system of all such files
+  int fd_ = -1;                        // open on the file system of all such files
   std::atomic<uint64_t> device_{0};    // st_dev; 0: fd_ is not open
   nvlog::Lsn trusted_from_ = 0;        // a sync by it covers groups from there on
   std::atomic<uint64_t> since_{0};     // monotonic ns; 0: nothing is pending
   long error_ = 0;                     // that fd_ was told of, under lock_
   nvlog::Lsn seen_ = 0;                // the checkpoint; the cleanup thread's
-  std::atomic<bool> wanted_{false};    // by another process, now
+  std::atomic<bool> wanted_{false};    // another process wants it, now
 };
 
 }  // namespace nvcache::vfs

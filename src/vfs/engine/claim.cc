@@ -33,7 +33,7 @@ bool IsClaimed(uint64_t device, uint64_t inode) {
   return false;
 }
 
-// By a child that shares our memory, which takes no lock.
+// A child that shares our memory takes the claim, and no lock.
 long TakeInChild(uint64_t device, uint64_t inode) {
   if (!engine.leases.is_open()) return 0;
   if (!IsClaimed(device, inode)) {
@@ -59,9 +59,12 @@ void DropClaimsOfChildren() {
   claimed_count = 0;
 }
 
-long Claim::Take(dev_t device, ino_t inode) {
+long Claim::Take(const sys::BornStat& st) {
+  const dev_t device = st.st_dev;
+  const ino_t inode = st.st_ino;
   device_ = device;
   inode_ = inode;
+  tag_ = lease::TagOf(st);
   if (sys::IsSharing()) return TakeInChild(device, inode);
   if (!engine.active()) return 0;
   NVCACHE_CHECK(!taken_);
@@ -79,16 +82,16 @@ long Claim::Take(dev_t device, ino_t inode) {
 }
 
 long Claim::TakePath(int dirfd, const char* path, bool follow) {
-  struct stat st;
+  sys::BornStat st;
   if ((!engine.active() && !sys::IsSharing()) || taken_) return 0;
-  const bool found = sys::Fstatat(dirfd, path, &st, follow ? 0 : AT_SYMLINK_NOFOLLOW) == 0;
+  const bool found = sys::LookAt(dirfd, path, &st, follow ? 0 : AT_SYMLINK_NOFOLLOW) == 0;
   is_no_folder_ = !found || !S_ISDIR(st.st_mode);
-  return found && S_ISREG(st.st_mode) ? Take(st.st_dev, st.st_ino) : 0;
+  return found && S_ISREG(st.st_mode) ? Take(st) : 0;
 }
 
 long Claim::ToChange() {
   if (inode_ == 0) return 0;
-  passing_.Begin(lease::TagOf(device_, inode_));
+  passing_.Begin(tag_);
   return passing_.GoPast(-1);
 }
 
@@ -110,10 +113,10 @@ long TakeOver(int fd) {
   const File* tracked = IsDescription(description) ? description->file.load() : nullptr;
   if (tracked != nullptr && tracked->state.load() == State::kLost) return -EIO;
   if (!IsForeign(fd)) return 0;
-  struct stat st;
-  if (long error = sys::Fstat(fd, &st); error < 0) return error;
+  sys::BornStat st;
+  if (long error = sys::Look(fd, &st); error < 0) return error;
   Claim claim;
-  if (long error = claim.Take(st.st_dev, st.st_ino); error < 0) return error;
+  if (long error = claim.Take(st); error < 0) return error;
   TableLock lock;
   File* file = engine.files.Find(st.st_dev, st.st_ino);
   if (file != nullptr && file->state.load() == State::kForeign) GiveBack(*file);

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "src/sys/born_stat.h"
 #include "src/vfs/engine/passing.h"
 
 namespace nvcache::vfs {
@@ -24,8 +25,8 @@ class Claim {
   // Has the process that caches the file let go of it, and the pool of one that has died recovered.
   // A claim is taken once; without any lock, for it waits for other processes' disks. 0; -EIO: the
   // holder lives and does not let go.
-  long Take(dev_t device, ino_t inode);
-  // Of the regular file that the path names, if it does.
+  long Take(const sys::BornStat& st);
+  // Takes it of the regular file that the path names, if it names one.
   long TakePath(int dirfd, const char* path, bool follow);
   // The path was seen to lead to no folder.
   bool is_no_folder() const { return is_no_folder_; }
@@ -41,6 +42,7 @@ class Claim {
  private:
   dev_t device_ = 0;
   ino_t inode_ = 0;
+  uint64_t tag_ = 0;
   bool taken_ = false;
   bool has_waited_ = false;
   bool is_no_folder_ = false;

@@ -19,7 +19,7 @@ constexpr size_t kLongestKept = 256;
 struct Memo {
   sys::Mutex<sys::Rank::kDescriptions> lock;
   uint64_t number = 0;   // the File has the same
-  uint32_t changes = 0;  // of the file, by then
+  uint32_t changes = 0;  // the file's, by then
   uint64_t at = 0;       // ticks
   alignas(pool::FileRecord) uint8_t record[pool::FileRecordSize(kLongestKept)] = {};
 };
@@ -27,7 +27,7 @@ constexpr uint64_t kMemos = 8;
 constinit Memo memos[kMemos];
 std::atomic<uint64_t> last_number{0};
 
-// The same of folders, which a tag finds.
+// The memo of a folder, which a tag finds.
 struct FolderMemo {
   sys::Mutex<sys::Rank::kDescriptions> lock;
   lease::Standing folder = {};

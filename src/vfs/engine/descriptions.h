@@ -17,8 +17,8 @@
 
 namespace nvcache::vfs {
 
-// Of the processor's time stamp counter, which costs no system call. Where it counts faster than a
-// gigahertz, as it does everywhere by now, the time is shorter.
+// Ticks of the processor's time stamp counter, which costs no system call. Where it counts faster
+// than a gigahertz, as it does everywhere by now, the time is shorter.
 inline constexpr uint64_t kLatelyTicks = 100 * 1000 * 1000;
 inline constexpr uint64_t kLatelyNs = kLatelyTicks;
 

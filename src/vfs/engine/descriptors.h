@@ -28,7 +28,7 @@ class Descriptors {
 
   // Once, before any other.
   void Open();
-  // By any thread, without a lock. To a child that shares our memory, nothing is tracked.
+  // Any thread may ask, without a lock. Nothing is tracked for a child that shares our memory.
   Description* Of(int fd) const { return sys::IsSharing() ? kUntracked : OfParent(fd); }
   // For such a child, which may have put something else there.
   Description* OfParent(int fd) const {

@@ -17,9 +17,7 @@ void Engine::SetStage(Stage stage) {
 }
 
 void Engine::BecomeFinal() {
-  const Stage now = stage();
-  if (now == Stage::kAttached) SetStage(Stage::kEnding);
-  if (now == Stage::kDetached) SetStage(Stage::kWithout);
+  if (stage() != Last(stage())) SetStage(Last(stage()));
 }
 
 bool Engine::Start(const Host& with, char** environment) {
@@ -31,6 +29,7 @@ bool Engine::Start(const Host& with, char** environment) {
     return false;
   }
   if (settings.pool.size() == 0) return false;
+  callers.Begin();
   sys::RememberRoot();
   files.Open();
   descriptors.Open();
@@ -41,6 +40,7 @@ bool Engine::Start(const Host& with, char** environment) {
 }
 
 void Engine::RequirePool() {
+  if (settings.required || settings.raw == settings::Raw::kRefuse) callers.Know(true);
   if (!settings.required) return;
   TableLock lock;
   attachment.Attach();
@@ -85,21 +85,26 @@ void Engine::StopOwn() {
   // cached: the next user of the pool recovers it.
 }
 
-void Engine::Retire() {
+// Nobody sees what the program does from then on: so nothing is pending of it by then that a
+// recovery would lay over that.
+void Engine::Retire(lease::Hindrance why) {
   if (!active()) return;
+  notice.Hinder(why);
+  checkpoint.EndPending();
   TableLock lock;
   BecomeFinal();
   attachment.ReleaseAll(true);
 }
 
-// The files keep their leases, for the program may go on writing to them.
+// As Retire. The files keep their leases, for the program may go on writing to them.
 void Engine::Leave() {
+  checkpoint.EndPending();
   TableLock lock;
   BecomeFinal();
   attachment.ReleaseAll(true);
   if (attached()) return;
   files.ForEach([&](File& file) {
-    if (!file.locked.load()) own.Close(file);
+    if (file.backing_fd >= 0 && !file.locked.load() && !IsLocked(file.backing_fd)) own.Close(file);
   });
   for (uint32_t fd = 0; fd < descriptors.end(); ++fd) {
     descriptors.Store(static_cast<int>(fd), kUntracked);

@@ -12,11 +12,11 @@
 #include "src/dramcache/page_cache.h"
 #include "src/lease/leases.h"
 #include "src/lease/tally.h"
-#include "src/nvlog/through.h"
 #include "src/settings/settings.h"
 #include "src/sys/deferral.h"
 #include "src/sys/host.h"
 #include "src/vfs/engine/attachment.h"
+#include "src/vfs/engine/callers.h"
 #include "src/vfs/engine/checkpoint.h"
 #include "src/vfs/engine/descriptors.h"
 #include "src/vfs/engine/file_systems.h"
@@ -29,6 +29,7 @@
 #include "src/vfs/engine/process.h"
 #include "src/vfs/engine/recovery.h"
 #include "src/vfs/engine/stage.h"
+#include "src/vfs/engine/turns.h"
 
 namespace nvcache::vfs {
 
@@ -44,7 +45,7 @@ class Engine {
   void RefuseStart(char** environment, const char* text);
   // vfs.h says what these do.
   void Stop();
-  void Retire();
+  void Retire(lease::Hindrance why);
   void Leave();
 
   // Not for a child that shares our memory.
@@ -53,6 +54,8 @@ class Engine {
   }
   // Nothing is cached while it is not. Table lock, to rely on it.
   bool attached() const { return IsAttached(stage()) && !process.asleep(); }
+  // It has frames and threads. Any thread.
+  bool busy() const { return IsBusy(stage()); }
   Stage stage() const { return stage_.load(std::memory_order_relaxed); }
   // Table lock; of kOff, none.
   void SetStage(Stage stage);
@@ -97,6 +100,7 @@ class Engine {
 
   settings::Settings settings;
   Attachment attachment;
+  Callers callers;
   Recovery recovery;
   Checkpoint checkpoint;
   Keeper keeper;
@@ -104,9 +108,9 @@ class Engine {
   Notice notice;
   // The start of a program writes to the members above.
   FileSystems file_systems;
-  nvlog::ThroughLog through;
   nvlog::Log log;
   Mappings mappings;
+  Turns turns;
 
  private:
   bool OpenLeases();

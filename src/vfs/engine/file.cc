@@ -7,11 +7,12 @@
 
 namespace nvcache::vfs {
 
-void File::Begin(const struct stat& st, uint32_t number) {
+void File::Begin(const sys::BornStat& st, uint32_t number) {
   NVCACHE_CHECK(descriptions == nullptr && pending.load() == 0 && pages.empty());
   NVCACHE_CHECK(state.load() == State::kPassThrough || device == 0);
   device = st.st_dev;
   inode = st.st_ino;
+  birth = st.birth;
   state.store(State::kKernel);
   backing_fd = -1;
   size.store(static_cast<uint64_t>(st.st_size));
@@ -23,11 +24,11 @@ void File::Begin(const struct stat& st, uint32_t number) {
   erase_error.store(0);
   erased.store(false);
   kept_declared = 0;
-  forever = handed_on = closed = said_open = publishes = false;
+  forever = handed_on = closed = said_open = false;
   syncs.store(0);
   synced_at.store(0);
   exits_seen.store(0);
-  left = 0;
+  EndCaching();
   awaited.store(0);
   awaited_synced.store(0);
   sync_refused = false;
@@ -35,6 +36,17 @@ void File::Begin(const struct stat& st, uint32_t number) {
   changes_synced.store(0);
   description.store(0);
   locked.store(false);
+  locks.store(0);
+  turn.store(0);
+  turn_fd.store(-1);
+  left_written = 0;
+}
+
+void File::EndCaching() {
+  publishes = false;
+  left = written_mark = 0;
+  written_outside.store(false);
+  removed.store(false);
 }
 
 void File::ForgetCache() {
@@ -47,7 +59,6 @@ void File::ResetLocks() {
   lock.Reset();
   in_kernel.store(0);
   grow_lock.Reset();
-  publish_lock.Reset();
   sync_lock.Reset();
   erase_lock.Reset();
   for (Description* d = descriptions; d != nullptr; d = d->next) d->offset_lock.Reset();

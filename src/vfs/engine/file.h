@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "src/dramcache/cached_file.h"
+#include "src/sys/born_stat.h"
 #include "src/sys/lock.h"
 
 namespace nvcache::vfs {
@@ -25,6 +26,11 @@ constexpr bool IsFollowed(State state) {
   return state != State::kPassThrough && state != State::kLost;
 }
 
+// File::locks
+inline constexpr uint32_t kLockAsked = 1;
+inline constexpr uint32_t kLockExclusive = 2;
+inline constexpr uint32_t kLockReleased = 4;  // while the file was open
+
 struct Description;
 
 // Its memory is a File's for ever (sys::Arena), so a thread that comes too late finds a lock, not
@@ -32,6 +38,7 @@ struct Description;
 struct File : dramcache::CachedFile {
   uint64_t device = 0;
   uint64_t inode = 0;
+  uint64_t birth = 0;                        // sys::BornStat
   std::atomic<State> state{State::kKernel};  // changes under `lock` exclusive, by SetState alone
   Description* descriptions = nullptr;       // the open ones; changes under `lock` exclusive, too
   bool forever = false;                      // is kept after the last close: mapped
@@ -39,16 +46,23 @@ struct File : dramcache::CachedFile {
 
   // The program has asked for an fcntl lock: one may be held.
   std::atomic<bool> locked{false};
+  // The steps of a lock, of whatever kind, that it has asked for: kLock...
+  std::atomic<uint32_t> locks{0};
+
+  // Turns. The latest in which it was written or synced, 0: none since it was opened; by which
+  // descriptor; its mtime and size at the end of that; and the list of the files of this turn,
+  // whose members stay there when the memory is another file's.
+  std::atomic<uint64_t> turn{0};
+  std::atomic<int> turn_fd{-1};
+  uint64_t left_written = 0;
+  std::atomic<bool> in_turn{false};
+  File* turn_next = nullptr;
 
   // Held by a thread that lets the file grow, and by every append: the end of the file is where it
   // was when the place in the log was taken (I3).
   sys::Mutex<sys::Rank::kGrow> grow_lock;
 
   bool said_open = false;  // Tallies::SayOpen; not by a child of fork, which may find it true
-
-  // Held by a thread that hands the kernel the bytes that it does not have (Publish): it is done
-  // when the next one begins.
-  sys::Mutex<sys::Rank::kPublish> publish_lock;
 
   // There may be holes below its size, which take room on the disk when they are written.
   std::atomic<bool> sparse{false};
@@ -58,10 +72,21 @@ struct File : dramcache::CachedFile {
   std::atomic<uint32_t> in_kernel{0};
   // Standing::exits when the log of write-through was told of it.
   std::atomic<uint64_t> exits_seen{0};
-  // While it is cached: our syncs of its file system cover all that was written to it.
+
+  // ---- While it is cached; else as here, and so is `removed`.
+
+  // Our syncs of its file system cover all that was written to it.
   bool publishes = false;
-  // As its last close has left it, while it was cached (MarkOf in through.h); 0: not known.
+  // Its mtime and size in the kernel after the last batch; how many changes of ours there had been
+  // then. 0: not known. For the cleanup thread alone.
+  uint64_t written_mark = 0;
+  uint32_t written_changes = 0, written_kernel_changes = 0;
+  // A program without NVCache was seen to have written to it: it is to be given back.
+  std::atomic<bool> written_outside{false};
+  // The mark of its last close (MarkOf in through.h); 0: not known.
   uint64_t left = 0;
+
+  // ----
 
   // Syncs that the program has asked for while the kernel had the file (heat.cc).
   std::atomic<uint32_t> syncs{0};
@@ -79,9 +104,11 @@ struct File : dramcache::CachedFile {
   File* closed_next = nullptr;  // closed by the program, records still pending
   bool closed = false;
 
-  // For another inode, as `number` of the log's files: everything but the locks and `in_kernel`.
-  // Nothing is open or pending.
-  void Begin(const struct stat& st, uint32_t number);
+  // For another inode, as `number` of the log's files: everything but its mutexes, `in_kernel`,
+  // `published` and the list of a turn. Nothing is open or pending.
+  void Begin(const sys::BornStat& st, uint32_t number);
+  // It is cached no more. `lock` exclusive.
+  void EndCaching();
   // Pages and log are somebody else's from now on.
   void ForgetCache();
   // In a child of fork: threads of the parent may have had them.
@@ -96,7 +123,7 @@ struct Description {
   std::atomic<int> flags{0};
   bool writes() const { return (flags.load() & O_ACCMODE) != O_RDONLY; }
   sys::Mutex<sys::Rank::kOffset> offset_lock;  // read and write with the shared offset
-  // Which write-back errors fsync has reported here.
+  // The write-back errors that fsync has reported here.
   std::atomic<uint32_t> errors_heard{0};
   // Descriptors that it has lost, ever. A thread that lets go of the file's lock, and comes back,
   // sees by it whether the number meant this description all the time.

@@ -40,6 +40,16 @@ bool SyncsWhole(const struct statfs& fs) {
 
 }  // namespace
 
+FileSystem FileSystems::Ask(int fd, uint64_t device) {
+  FileSystem fs = {device, Storage::kNone, false, true};
+  struct statfs kind;
+  if (sys::Fstatfs(fd, &kind) == 0) {
+    fs.storage = KindOf(kind);
+    fs.syncs_whole = SyncsWhole(kind);
+  }
+  return fs;
+}
+
 FileSystem FileSystems::Of(int fd, uint64_t device) {
   FileSystem* place = nullptr;
   for (FileSystem& fs : known_) {
@@ -49,12 +59,7 @@ FileSystem FileSystems::Of(int fd, uint64_t device) {
       break;
     }
   }
-  FileSystem fs = {device, Storage::kNone, false, true};
-  struct statfs kind;
-  if (sys::Fstatfs(fd, &kind) == 0) {
-    fs.storage = KindOf(kind);
-    fs.syncs_whole = SyncsWhole(kind);
-  }
+  const FileSystem fs = Ask(fd, device);
   if (place != nullptr) *place = fs;
   return fs;
 }
@@ -69,11 +74,9 @@ bool FileSystems::Cacheable(int fd, const struct stat& st) {
   const bool includes = engine.settings.include.size() > 0;
   const bool excludes = engine.settings.exclude.size() > 0;
   if (!includes && !excludes) return storage == Storage::kDisk;
-  sys::Text<32> link;
-  link.Append(NVCACHE_DESCRIPTORS "/").AppendNumber(static_cast<uint64_t>(fd));
   sys::Scratch<char[pool::kMaxPath]> scratch;
   char* path = scratch.get();
-  const long n = sys::Readlinkat(AT_FDCWD, link.c_str(), path, pool::kMaxPath - 1);
+  const long n = sys::ReadLinkTo(fd, path, pool::kMaxPath - 1);
   if (n < 0) return false;
   path[n] = '\0';
   if (excludes && settings::AnyGlobMatches(engine.settings.exclude.c_str(), path)) return false;

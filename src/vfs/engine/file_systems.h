@@ -28,8 +28,11 @@ class FileSystems {
  public:
   constexpr FileSystems() = default;
 
-  // Of the device that the descriptor's file is on.
+  // The file system of the device that the descriptor's file is on. A device that is unmounted
+  // gives its number to the next one: a caller that must not be wrong asks anew (Ask), while the
+  // file keeps the device mounted.
   FileSystem Of(int fd, uint64_t device);
+  static FileSystem Ask(int fd, uint64_t device);  // needs no lock
   // Whether a file is worth to be known: it has bytes on some device.
   bool Trackable(int fd, const struct stat& st);
   // Whether it may be cached: kind of file system, settings. Never the pool.

@@ -6,6 +6,7 @@
 #include "src/vfs/engine/access.h"
 #include "src/vfs/engine/states.h"
 #include "src/vfs/engine/through.h"
+#include "src/vfs/engine/through_file.h"
 
 namespace nvcache::vfs {
 
@@ -78,7 +79,7 @@ File* Files::FindByPath(int dirfd, const char* path, bool follow) const {
   return S_ISREG(st.st_mode) ? Find(st.st_dev, st.st_ino) : nullptr;
 }
 
-File* Files::New(const struct stat& st) {
+File* Files::New(const sys::BornStat& st) {
   const uint32_t number = files_.Allocate();
   if (number == sys::kNone) return nullptr;
   if (number == kFewFiles && bucket_count_ < kFileBuckets) SpreadBuckets();
@@ -99,7 +100,7 @@ void Files::RemoveFromBucket(File& file) {
 // it was closed, or it is another one with the same number.
 void Files::BeginUse(File& file, const struct stat& st) {
   if (file.said_open || !engine.leases.is_open()) return;
-  const uint64_t tag = lease::TagOf(file.device, file.inode);
+  const uint64_t tag = TagOf(file);
   lease::Tally* tally = engine.tallies.Find(tag);
   if (tally == nullptr) return;
   if (!IsAsItWasLeft(*tally, st) && !engine.tallies.IsOpenElsewhere(tag))
@@ -123,12 +124,11 @@ void Files::SayOpen(File& file) {
   NVCACHE_CHECK(engine.table_lock.IsLocked());
   if (file.said_open || !engine.leases.is_open()) return;
   file.said_open = true;
-  engine.tallies.SayOpen(lease::TagOf(file.device, file.inode));
+  engine.tallies.SayOpen(TagOf(file));
 }
 
 void Files::SayClosed(File& file) {
-  if (file.said_open && engine.leases.is_open())
-    engine.tallies.SayClosed(lease::TagOf(file.device, file.inode));
+  if (file.said_open && engine.leases.is_open()) engine.tallies.SayClosed(TagOf(file));
   file.said_open = false;
 }
 
@@ -191,10 +191,13 @@ void Files::Vacate(int fd) {
   if (old == Internal()) engine.own.Lost(fd);
 }
 
-void Files::TableFull(File* file) {
+void Files::TableFull(File* file, const sys::BornStat& st) {
   if (engine.attached()) pool::Count(engine.statistics()->table_full);
   if (file == nullptr) {
     full_ = true;
+    if (!engine.leases.is_open()) return;
+    engine.leases.Share(st.st_dev, st.st_ino);  // nobody drops that
+    engine.leases.MarkHandedOn(st.st_dev, st.st_ino);
   } else if (PassThrough(*file) == 0) {
     MakeLasting(*file);
   }

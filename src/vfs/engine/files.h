@@ -13,13 +13,14 @@
 
 #include "src/nvlog/record.h"
 #include "src/sys/arena.h"
+#include "src/sys/check.h"
 #include "src/vfs/engine/file.h"
 
 namespace nvcache::vfs {
 
 inline constexpr uint32_t kMaxFiles = 1u << 16;  // tracked; the rest pass through
 inline constexpr uint32_t kMaxDescriptions = 1u << 18;
-inline constexpr uint32_t kFewBuckets = 1u << 7;  // of few files
+inline constexpr uint32_t kFewBuckets = 1u << 7;  // for few files
 inline constexpr uint32_t kFileBuckets = 1u << 12;
 static_assert(kFewBuckets <= kFileBuckets);
 
@@ -31,8 +32,13 @@ class Files {
   void Open();
   File* Find(uint64_t device, uint64_t inode) const;
   File* FindByPath(int dirfd, const char* path, bool follow) const;
+  // Some file has had that number. Any thread that knows of it.
+  File& At(uint32_t number) {
+    NVCACHE_CHECK(number < kMaxFiles);
+    return files_[number];
+  }
   // Null: there is no room.
-  File* New(const struct stat& st);
+  File* New(const sys::BornStat& st);
   // `st`: as the file is now. Null: there is no room.
   Description* NewDescription(File& file, int flags, const struct stat& st);
   // One descriptor less; the last takes the description with it, the last description the file.
@@ -40,8 +46,10 @@ class Files {
   long DropReference(Description& description);
   // Forgets what a number stood for before the kernel gave it to somebody new.
   void Vacate(int fd);
-  // A descriptor of `file` (null: of a file that found no room, either) cannot be tracked.
-  void TableFull(File* file);
+  // A descriptor of `file` (null: of a file that found no room, either) cannot be tracked: nobody
+  // may cache the file, or believe that a log has all of it, as long as the process lives. Before
+  // the program has the descriptor, Claim::ToChange() ends what the logs have.
+  void TableFull(File* file, const sys::BornStat& st);
   // It happened; from now on no file becomes cached that is not yet.
   bool full() const { return full_; }
   void BecomeFull() { full_ = true; }

@@ -5,6 +5,7 @@
 #include "src/vfs/engine/access.h"
 #include "src/vfs/engine/states.h"
 #include "src/vfs/engine/through.h"
+#include "src/vfs/engine/through_file.h"
 
 namespace nvcache::vfs {
 
@@ -21,8 +22,7 @@ bool IsInOtherHands(const File& file) {
 }
 
 bool HasTally(const File& file) {
-  return engine.leases.is_open() &&
-         engine.tallies.Find(lease::TagOf(file.device, file.inode)) != nullptr;
+  return engine.leases.is_open() && engine.tallies.Find(TagOf(file)) != nullptr;
 }
 
 // The descriptor's file, if it is the kernel's, and hot enough for more; or nullptr. Table lock.
@@ -34,8 +34,7 @@ File* HotFile(int fd) {
   if (!IsKernels(file.state.load()) || sys::Fstat(fd, &st) < 0 || st.st_nlink == 0) {
     return nullptr;
   }
-  return engine.files.full() || engine.process.replacing() || !engine.attachment.Attach() ? nullptr
-                                                                                          : &file;
+  return engine.attachment.Attach() ? &file : nullptr;
 }
 
 bool IsShared(const File& file) {
@@ -46,7 +45,7 @@ bool IsShared(const File& file) {
 bool IsAlone(int fd) {
   File* file = HotFile(fd);
   if (file == nullptr) return false;
-  if (!IsShared(*file)) return true;
+  if (!IsShared(*file) && !engine.turns.taken()) return true;
   if (!HasTally(*file) && !engine.leases.IsHandedOn(file->device, file->inode)) {
     BeginShared(*file, fd);
   }
@@ -55,11 +54,16 @@ bool IsAlone(int fd) {
 
 }  // namespace
 
-bool IsHotFromTheStart() { return engine.settings.write_back == settings::WriteBack::kAlways; }
+bool IsHotFromTheStart() {
+  return engine.settings.write_back == settings::WriteBack::kAlways && !engine.turns.taken();
+}
 
 bool CountSync(File& file) {
-  if (engine.settings.write_back != settings::WriteBack::kAuto) return false;
-  const uint32_t enough = HasTally(file) ? kSyncsToTryAgain : kHotSyncs;
+  if (engine.settings.write_back == settings::WriteBack::kNever) return false;
+  // It is write-through for good.
+  if (engine.turns.taken() && HasTally(file)) return false;
+  const uint32_t few = engine.process.lacks_names() ? kSyncsWithoutNames : kHotSyncs;
+  const uint32_t enough = HasTally(file) ? kSyncsToTryAgain : few;
   const uint64_t now = sys::Now(CLOCK_MONOTONIC);
   if (now - file.synced_at.exchange(now, std::memory_order_relaxed) > kHotNs) file.syncs.store(0);
   return (file.syncs.fetch_add(1, std::memory_order_relaxed) + 1) % enough == 0;
@@ -67,6 +71,7 @@ bool CountSync(File& file) {
 
 // Without a tally alone it can be cached.
 void WarmUp(int fd) {
+  if (!engine.callers.Know()) return;
   {
     TableLock lock;
     if (!IsAlone(fd)) return;

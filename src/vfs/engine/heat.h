@@ -7,9 +7,8 @@
 // is real as well, so that the log begins with a file that is on the disk whole, name included
 // (I9).
 //
-//   kKernel --- kHotSyncs-th sync, nobody else uses the file ---> kCached
-//           --- the same, somebody does, or may look at it -----> kKernel, write-through
-//           (through.h)
+//   kKernel --- kHotSyncs-th sync, nobody else uses the file --> kCached
+//           --- the same, somebody does, or may look at it ----> kKernel, write-through (through.h)
 //
 // The syncs count while each comes within kHotNs of the one before: a database's tables, which it
 // syncs at a checkpoint every few minutes, would be written to the log for nothing.
@@ -27,10 +26,15 @@ namespace nvcache::vfs {
 // The first may be the only one: a file that is written, synced and closed.
 inline constexpr uint32_t kHotSyncs = 2;
 inline constexpr uint64_t kHotNs = 10ull * 1000 * 1000 * 1000;
-// Of a file that is write-through: whether nobody else uses it any more.
+// A process whose names are in no log (Process::MayLogNames) waits longer: a file that is removed
+// or renamed costs it a sync of the file system if it has records. SQLite syncs a rollback journal
+// up to four times, and removes it.
+inline constexpr uint32_t kSyncsWithoutNames = 8;
+// After so many syncs of a write-through file, it is tried whether others use it still.
 inline constexpr uint32_t kSyncsToTryAgain = 64;
 
-// The rule is to cache each file from its first open for writing.
+// The rule is to cache each file from its first open for writing, and the process may: one that
+// takes turns follows the other rule (turns.h).
 bool IsHotFromTheStart();
 
 // The program asks for a sync of a file that is the kernel's. True: the file is hot, so WarmUp.

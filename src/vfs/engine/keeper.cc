@@ -1,8 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "src/vfs/engine/keeper.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "src/sys/check.h"
 #include "src/sys/kernel.h"
+#include "src/sys/root.h"
+#include "src/sys/text.h"
 #include "src/vfs/engine/engine.h"
+#include "src/vfs/engine/outside.h"
+#include "src/vfs/engine/stack.h"
 #include "src/vfs/engine/states.h"
 
 namespace nvcache::vfs {
@@ -11,6 +19,24 @@ namespace {
 
 // Between two attempts to get the table lock, while it may be told to stop.
 constexpr uint64_t kTableLockNs = 100 * 1000;
+// Between two looks at the pool's name, while anything is pending.
+constexpr uint64_t kNameNs = 50 * 1000 * 1000;
+// Between two attempts to leave it, while a disk refuses what it holds.
+constexpr uint64_t kLeaveNs = 1000 * 1000 * 1000;
+
+// Whoever looks for the pool by its path does not find this one: its file was removed, or another
+// one has the name. In a chroot, where the path may mean another file, only if it was removed. The
+// checkpointer looks after that itself, and ends.
+bool IsRemoved() {
+  const pool::Pool& pool = engine.pool();
+  if (pool.seats().checkpointer() == pool.seat()) return false;
+  struct stat st;
+  if (sys::Fstat(pool.fd(), &st) == 0 && engine.attachment.IsPool(st) && st.st_nlink == 0) {
+    return true;
+  }
+  return pool.path()[0] == '/' && sys::AtMachineRoot() &&
+         sys::Fstatat(AT_FDCWD, pool.path(), &st, 0) == 0 && !engine.attachment.IsPool(st);
+}
 
 }  // namespace
 
@@ -19,19 +45,50 @@ void Keeper::LookForRoomSoon() {
   engine.leases.Nudge();
 }
 
+// Two or three calls of the kernel, a few times a second, where the process writes.
+uint64_t Keeper::WatchName() {
+  const uint64_t now = sys::Now(CLOCK_MONOTONIC);
+  if (now - looked_ >= kNameNs) {
+    looked_ = now;
+    if (IsRemoved()) engine.leases.Nudge();
+  }
+  return engine.log.newest_own() >= engine.cleaner.cleaned() ? kNameNs : sys::kForever;
+}
+
+// All that was acknowledged goes to the disk, for a kill would lose it now; from then on each sync
+// is a real one. What the disk refuses stays in the log, and is tried again.
+void Keeper::LeaveRemoved() {
+  if (sys::Now(CLOCK_MONOTONIC) < leave_after_) return;
+  sys::Text<512> text;
+  text.Append(engine.pool().path());
+  text.Append(" was removed, or another file has its name: all of it is on the disk now, ");
+  text.Append("and the program goes on without the cache");
+  engine.BecomeFinal();
+  if (engine.checkpoint.is_open()) OnOwnStack([] { return engine.checkpoint.Sync() == 0; });
+  leaving_ = true;
+  const bool left = engine.attachment.ReleaseAll(true) == 0;
+  leaving_ = false;
+  if (left) sys::Report(text.c_str());
+  leave_after_ = sys::Now(CLOCK_MONOTONIC) + kLeaveNs;
+}
+
 void Keeper::Run() {
   for (;;) {
     const lease::Request request = engine.leases.WaitForRequest();
     if (request.stop || !LockTable()) return;
     if (request.asked) Serve(request);
+    if (engine.attached() && IsRemoved()) LeaveRemoved();
+    const bool detached = thread_ == nullptr;
     if (starving_.exchange(false) && engine.attached()) LookForRoom();
-    if (!request.asked) {
+    if (!request.asked && !detached) {
       engine.files.ReapSoon();
       engine.checkpoint.Hurry();
     }
+    GiveBackWrittenOutside();
     engine.files.Reap();
     engine.table_lock.Unlock();
     if (request.asked) engine.leases.Answered(request);
+    if (detached) return;
   }
 }
 
@@ -74,6 +131,11 @@ bool Keeper::Start() {
 
 void Keeper::Stop() {
   if (thread_ == nullptr) return;
+  // It ends by itself; nobody waits for it.
+  if (leaving_) {
+    thread_ = nullptr;
+    return;
+  }
   stops_.store(1);
   sys::FutexWake(&stops_, 1);
   engine.leases.StopWaiting();

@@ -28,7 +28,7 @@ class Mirror {
  public:
   constexpr Mirror() = default;
 
-  // Which calls wait: pool::kCommit*. Any thread.
+  // The calls that wait: pool::kCommit*. Any thread.
   uint32_t commit() const { return commit_.load(std::memory_order_relaxed); }
 
   // The process uses the pool at `path` from now on, which has this id and commit. False: it is
@@ -44,7 +44,7 @@ class Mirror {
   long Await(long (*sync)(int), int argument);
 
  private:
-  // As devdax maps it. A pool may be shorter; the words are in it.
+  // Devdax maps pieces of this size. A pool may be shorter; the words are in it.
   static constexpr size_t kMapped = 2u << 20;
 
   bool Open(const char* path, uint64_t id);
@@ -53,7 +53,7 @@ class Mirror {
   std::atomic<uint32_t> commit_{pool::kCommitOwn};
   std::atomic<uint32_t> generation_{0};  // counts when a change of the following begins and ends
   std::atomic<uint8_t*> place_{nullptr};
-  std::atomic<uint64_t> id_{0};  // of the pool whose words lie there; 0: none do
+  std::atomic<uint64_t> id_{0};  // the pool's whose words lie there; 0: none do
   std::atomic<bool> said_{false};
 };
 

@@ -26,7 +26,7 @@ MirrorWait::Step MirrorWait::Next() {
       return Step::kSync;
     case pool::kMirrorJoining:
       if (synced_in_ != pool::kMirrorJoining) {
-        // What was drawn before is below what the disk is about to get.
+        // An LSN that was drawn before is below those that the disk is about to get.
         drawn_ = 0;
         advised_in_ = state;
         return Step::kSync;

@@ -39,7 +39,7 @@ class MirrorWait {
   // States in which a sync was asked for, and was done; none: kMirrorNone.
   uint32_t advised_in_ = pool::kMirrorNone;
   uint32_t synced_in_ = pool::kMirrorNone;
-  pool::Lsn drawn_ = 0;  // what the images have to be above; 0: not known
+  pool::Lsn drawn_ = 0;  // the images have to be above it; 0: not known
 };
 
 // `sync()` is what kSync asks for: 0, or a negative errno. `goes_on()` is asked after each sleep;

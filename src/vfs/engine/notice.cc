@@ -3,6 +3,7 @@
 
 #include <errno.h>
 
+#include "src/lease/hindrances.h"
 #include "src/sys/kernel.h"
 #include "src/vfs/engine/engine.h"
 
@@ -10,7 +11,7 @@ namespace nvcache::vfs {
 
 namespace {
 
-constexpr int kExitRequired = 125;  // as env(1) and `nvcache run`: the program did not run
+constexpr int kExitRequired = 125;  // env(1) and `nvcache run` end so: the program did not run
 
 }  // namespace
 
@@ -56,6 +57,22 @@ void Notice::SayLevel() {
     text.Append(" is emulated: writes survive the death of the process, not a power failure");
   }
   Say(text.c_str());
+}
+
+void Notice::Hinder(lease::Hindrance hindrance, const char* detail) {
+  if (engine.leases.HasSaid(hindrance)) return;
+  struct stat st = {};
+  const bool is_there = sys::Fstatat(AT_FDCWD, engine.settings.pool.c_str(), &st, 0) == 0;
+  if (!engine.leases.Say(hindrance, is_there ? lease::NumberTagOf(st.st_dev, st.st_ino) : 0,
+                         detail)) {
+    return;
+  }
+  const bool is_users = hindrance == lease::Hindrance::kOutsideWriter;
+  if (!(is_users ? engine.settings.notice : engine.settings.notice_all)) return;
+  sys::Text<512> text;
+  text.Append(lease::NameOf(hindrance)).Append(": ").Append(lease::MeaningOf(hindrance));
+  if (detail[0] != '\0') text.Append(" (").Append(detail).Append(")");
+  sys::Report(text.c_str());
 }
 
 }  // namespace nvcache::vfs

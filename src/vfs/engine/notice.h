@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The one line on stderr.
+// The one line on stderr; and what hinders the process, among the leases and in a line of its own.
 #ifndef NVCACHE_VFS_ENGINE_NOTICE_H_
 #define NVCACHE_VFS_ENGINE_NOTICE_H_
 
+#include "src/lease/hindrances.h"
 #include "src/pool/pool.h"
 
 namespace nvcache::vfs {
@@ -19,9 +20,14 @@ class Notice {
   void RefusePool(const pool::Problem& problem);
   // `text` says what is wrong; the program's fate is added.
   void RefuseCache(const char* text);
-  // What the pool does not outlive; or that it has a mirror.
+  // Says what the pool does not outlive; or that it has a mirror.
   void SayLevel();
   bool said() const { return said_; }
+  // Where the process has lost something of what its pool could do for it: once for each hindrance.
+  // `detail`: for example a file's name; it may be empty. A line on stderr says so where somebody
+  // wants them all (NVCACHE_NOTICE=all); or where it is the user's to act, for bytes may be at
+  // stake. Any thread, with any lock.
+  void Hinder(lease::Hindrance hindrance, const char* detail = "");
 
  private:
   bool said_ = false;

@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <sys/resource.h>
 
+#include <algorithm>
+
 #include "src/replay/resolve.h"
 #include "src/sys/check.h"
 #include "src/sys/descriptor.h"
@@ -16,26 +18,48 @@ namespace nvcache::vfs {
 
 namespace {
 
+bool FindLock(int fd, struct flock* found) {
+  *found = {};
+  found->l_type = F_WRLCK;
+  return sys::Fcntl(fd, F_OFD_GETLK, sys::Address(found)) == 0;
+}
+
+// Moves it by sys::MoveHigh, which closes the number that it had, if nothing is lost by that. It
+// does not go to a number that another file of ours has still: that one was closed unseen, and its
+// file would take this one's bytes for its own. A negated errno: there is no number.
+int OutOfTheWay(int fd) {
+  if (HoldsLock(fd)) return fd;
+  int moved = sys::MoveHigh(fd);
+  while (moved >= 0 && engine.descriptors.Of(moved) == Internal()) {
+    const long next = sys::Fcntl(moved, F_DUPFD_CLOEXEC, moved + 1);
+    sys::Close(moved);
+    moved = static_cast<int>(next);
+  }
+  return moved;
+}
+
 // Another descriptor of the same inode, ours alone. The program's own will not do: it may lack a
 // direction, append (pwrite would ignore the offset), or be closed while we write.
 long OpenBacking(int fd) {
-  sys::Text<32> path;
-  path.Append(NVCACHE_DESCRIPTORS "/").AppendNumber(static_cast<uint64_t>(fd));
+  const sys::FdLink path = sys::LinkTo(fd);
   constexpr int kFlags = O_RDWR | O_CLOEXEC;
   // We do not always read what the program reads, and it may have asked for O_NOATIME: that is
   // for a file's owner alone.
   long backing = sys::Openat(AT_FDCWD, path.c_str(), kFlags | O_NOATIME);
   if (backing == -EPERM) backing = sys::Openat(AT_FDCWD, path.c_str(), kFlags);
-  return backing < 0 ? backing : sys::MoveHigh(static_cast<int>(backing));
+  return backing < 0 ? backing : OutOfTheWay(static_cast<int>(backing));
 }
 
-// For a file that can do without: not where the program will soon need the numbers itself.
+// For a file that can do without: not where the program will soon need the numbers itself, nor
+// where those of the pool, the leases and the checkpoint lie if the limit is low.
 long OpenBackingIfRoom(int fd) {
   const long backing = OpenBacking(fd);
   if (backing < 0) return backing;
   const uint64_t limit = sys::SoftLimit(RLIMIT_NOFILE), number = static_cast<uint64_t>(backing);
-  if (number >= sys::HighFrom(limit) && number < limit - limit / 16) return backing;
-  sys::Close(static_cast<int>(backing));
+  const uint64_t kept = std::max(limit / 16, uint64_t{3});
+  if (number >= sys::HighFrom(limit) && number + kept < limit) return backing;
+  OwnDescriptors::Return(static_cast<int>(backing));
+  engine.notice.Hinder(lease::Hindrance::kDescriptors);
   return -EMFILE;
 }
 
@@ -53,27 +77,38 @@ bool IsBacking(int fd, const File& file) {
 
 // A lock of a description conflicts with those of every process, ours included.
 bool IsLocked(int fd) {
-  struct flock any = {};
-  any.l_type = F_WRLCK;
-  return sys::Fcntl(fd, F_OFD_GETLK, sys::Address(&any)) < 0 || any.l_type != F_UNLCK;
+  struct flock found;
+  return !FindLock(fd, &found) || found.l_type != F_UNLCK;
+}
+
+bool HoldsLock(int fd) {
+  struct flock found;
+  return FindLock(fd, &found) && found.l_type != F_UNLCK && found.l_pid == sys::Getpid();
+}
+
+void OwnDescriptors::Return(int fd) {
+  const bool stays = HoldsLock(fd);
+  const bool tracks = !sys::IsSharing() && (stays || engine.descriptors.Of(fd) != kUntracked);
+  if (tracks) engine.descriptors.Store(fd, stays ? Internal() : kUntracked);
+  if (!stays) sys::Close(fd);
 }
 
 void OwnDescriptors::Prepare(File& file, int fd) {
   NVCACHE_CHECK(engine.table_lock.IsLocked() && !file.locked.load());
-  const bool may_be_hot = engine.settings.write_back == settings::WriteBack::kAuto;
+  const bool may_be_hot = engine.settings.write_back != settings::WriteBack::kNever;
   if (!may_be_hot || file.state.load() != State::kKernel || file.backing_fd >= 0) return;
+  if (HoldsLock(fd)) return;  // a system call of its own has taken it
   const long backing = OpenBackingIfRoom(fd);
   if (backing < 0) return;
   engine.descriptors.Set(static_cast<int>(backing), Internal());
   file.backing_fd = static_cast<int>(backing);
 }
 
-// The one that was prepared, or one that can be closed again without harm.
 long OwnDescriptors::ToBegin(const File& file, int fd) {
   if (const int prepared = file.backing_fd; prepared >= 0) {
     return IsBacking(prepared, file) ? prepared : -EBADF;
   }
-  return file.locked.load() ? -EBUSY : OpenBackingIfRoom(fd);
+  return file.locked.load() || IsLocked(fd) ? -EBUSY : OpenBackingIfRoom(fd);
 }
 
 long OwnDescriptors::Check(File& file) {
@@ -93,7 +128,7 @@ long OwnDescriptors::Check(File& file) {
   return 0;
 }
 
-// By a descriptor of the program's, or else as recovery finds it.
+// Opens the file by a descriptor of the program's, or else as recovery finds it.
 long OwnDescriptors::Reopen(File& file) {
   for (int fd = 0; fd < static_cast<int>(engine.descriptors.end()); ++fd) {
     const Description* description = engine.descriptors.Of(fd);
@@ -107,8 +142,8 @@ long OwnDescriptors::Reopen(File& file) {
     return -EBADF;
   const long opened = replay::OpenRecorded(*record);
   if (opened < 0) return opened;
-  sys::Fcntl(static_cast<int>(opened), F_SETFL, O_NOATIME);  // as OpenBacking, if it is allowed
-  return sys::MoveHigh(static_cast<int>(opened));
+  sys::Fcntl(static_cast<int>(opened), F_SETFL, O_NOATIME);  // like OpenBacking, if it is allowed
+  return OutOfTheWay(static_cast<int>(opened));
 }
 
 // The number is the program's now.
@@ -117,14 +152,14 @@ void OwnDescriptors::Disown(File& file) {
   if (engine.descriptors.Of(fd) == Internal()) engine.descriptors.Store(fd, kUntracked);
 }
 
-// Which would drop the program's fcntl locks. After a sync that is under way.
 void OwnDescriptors::Close(File& file) {
   if (file.backing_fd < 0) return;
   sys::Lock lock(file.sync_lock);
   const int fd = file.backing_fd;
   const bool ours = engine.descriptors.Of(fd) == Internal() && IsBacking(fd, file);
-  Disown(file);
-  if (ours) sys::Close(fd);
+  if (!ours) return Disown(file);
+  file.backing_fd.store(-1);
+  Return(fd);
 }
 
 void OwnDescriptors::Lost(int fd) {
@@ -160,6 +195,8 @@ long OwnDescriptors::Move(int fd) {
     file.lock.Lock();
     // Nobody uses the number when nothing is pending.
     result = DrainExclusively(file);
+    // The call that takes the number closes ours.
+    if (result == 0 && IsLocked(fd)) result = -EBUSY;
     if (result == 0) {
       sys::Lock lock(file.sync_lock);
       file.backing_fd.store(sys::MoveHigh(fd));

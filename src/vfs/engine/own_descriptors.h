@@ -13,23 +13,30 @@
 
 namespace nvcache::vfs {
 
-// Whether anybody holds an fcntl lock on the descriptor's file: perhaps this process.
+// Whether anybody holds an fcntl lock on the descriptor's file: perhaps this process. Also if that
+// cannot be told.
 bool IsLocked(int fd);
+// Whether this process does, and would lose it by a close. A lock of its that lies behind one of
+// another process's is not seen.
+bool HoldsLock(int fd);
 
 // Table lock, where nothing else is said.
 class OwnDescriptors {
  public:
   constexpr OwnDescriptors() = default;
 
-  // Opens the descriptor that the file will have if it becomes cached. The program has no fcntl
-  // lock on the file yet.
+  // Closes a descriptor that the engine has opened of a file or folder of the program's; unless
+  // that would drop fcntl locks: then it stays, and is none to the program. Any thread.
+  static void Return(int fd);
+  // Opens the descriptor that the file will have if it becomes cached. The program has asked for no
+  // fcntl lock on the file yet.
   void Prepare(File& file, int fd);
   // The one that was prepared, or one that can be closed again without harm. A negated errno.
   long ToBegin(const File& file, int fd);
   // Looks whether the file's descriptor is still its own, and opens it anew if not. 0, or -EBADF:
   // then nothing can be read or written. Any thread; no page locks.
   long Check(File& file);
-  // Which would drop the program's fcntl locks. After a sync that is under way.
+  // After a sync that is under way.
   void Close(File& file);
   // The kernel has given the number of one of ours to the program.
   void Lost(int fd);

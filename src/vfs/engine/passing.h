@@ -30,8 +30,6 @@ class Passing {
   long GoPast(int fd) const;
 
  private:
-  bool EndPending(int fd) const;
-
   uint64_t tag_ = 0;  // 0: it is not
   lease::Tally* tally_ = nullptr;
 };

@@ -3,6 +3,7 @@
 
 #include "src/sys/check.h"
 #include "src/sys/kernel.h"
+#include "src/sys/root.h"
 #include "src/sys/scratch.h"
 #include "src/vfs/engine/engine.h"
 #include "src/vfs/engine/space.h"
@@ -23,8 +24,13 @@ bool Process::IsOurs() const { return sys::Getpid() == pid_; }
 
 // One that shares our memory and descriptors as a thread does must start no threads, which would be
 // its own; and one that has given up rights must not have a pool that is recovered with them.
-bool Process::MayAttach() {
-  return IsOurs() && freezes_ == 0 && rights_changing_.load() == 0 && rights_.AreCurrent();
+bool Process::MayMapPool() {
+  return IsOurs() && freezes_ == 0 && rights_changing_.load() == 0 && HasItsRights();
+}
+
+void Process::LackNames() {
+  lacks_names_.store(true, std::memory_order_relaxed);
+  engine.notice.Hinder(lease::Hindrance::kChroot);
 }
 
 // The pool is given back as well: it may lie on that file system.

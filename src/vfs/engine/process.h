@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "src/sys/credentials.h"
+#include "src/sys/root.h"
 #include "src/vfs/engine/file.h"
 
 namespace nvcache::vfs {
@@ -66,23 +67,33 @@ class Process {
     if (freezes_ > 0) --freezes_;
   }
   // No freeze, no change of rights, and the thread has those that the process began with.
-  bool MayAttach();
+  bool MayMapPool();
+  bool HasItsRights() { return rights_.AreCurrent(); }
+  // Recovery, which runs at the machine's root, finds the folders that this process names: by their
+  // paths, or, for a root in a chroot, by their handles. Any thread, in all three.
+  bool MayLogNames() const {
+    return !lacks_names() && (sys::AtMachineRoot() || sys::IsWholeRoot());
+  }
+  // It may not: it says so, once, and its files are hot later.
+  void LackNames();
+  bool lacks_names() const { return lacks_names_.load(std::memory_order_relaxed); }
 
  private:
   void LeaveToParent();
   void ShareAgain();
   void NoteHandOns();
 
-  long pid_ = 0;  // of the process whose engine it is
+  long pid_ = 0;  // the process's whose engine it is
   std::atomic<uint32_t> forks_{0};
   std::atomic<bool> asleep_{false};
+  std::atomic<bool> lacks_names_{false};
   bool any_foreign_ = false;                  // a file is kForeign, or was
   uint32_t hand_ons_ = 0;                     // Leases::hand_ons() at the fork that made it so, or
                                               // the last one
   uint32_t replacing_ = 0;                    // threads in exec
   std::atomic<uint32_t> children_{0};         // that share our memory
   std::atomic<uint32_t> rights_changing_{0};  // calls that may take some are under way
-  uint32_t freezes_ = 0;                      // of file systems, by this program, not ended
+  uint32_t freezes_ = 0;                      // file systems that this program keeps frozen
   sys::Credentials rights_;                   // at the first change
 };
 

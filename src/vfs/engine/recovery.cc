@@ -23,6 +23,10 @@ constexpr uint64_t kRecoveryPollNs = 1000 * 1000;
 // For the kernel, to free what a dead process held.
 constexpr uint64_t kDyingPatienceNs = 5ull * 1000 * 1000 * 1000;
 
+bool ReplayAll(pool::Pool& pool, replay::Summary* summary) {
+  return replay::Replay(pool, {}, {}, summary);
+}
+
 }  // namespace
 
 bool Recovery::BeforeUse() {
@@ -52,7 +56,7 @@ Recovery::Outcome Recovery::Try() {
     case Found::kNoPool:
       return Outcome::kFailed;
     default:
-      return OnOwnStack([this] { return Run(); });
+      return Run();
   }
 }
 
@@ -97,12 +101,12 @@ Recovery::Found Recovery::FoundIn(const pool::Pool& pool) const {
 }
 
 Recovery::Outcome Recovery::Run() {
-  pool::Problem problem;
+  sys::Scratch<pool::Problem> problem;
   pool::Pool& pool = engine.pool();
   if (!pool.Open(engine.settings.pool.c_str(), pool::Mode::kShared, engine.settings.emulate,
-                 nullptr, &problem)) {
-    if (problem.error == EBUSY) return Outcome::kByAnother;
-    engine.notice.RefusePool(problem);
+                 nullptr, problem.get())) {
+    if (problem->error == EBUSY) return Outcome::kByAnother;
+    engine.notice.RefusePool(*problem);
     return Outcome::kFailed;
   }
   const bool clean = BringToFiles();
@@ -123,20 +127,36 @@ bool Recovery::IsDue() const {
 }
 
 bool Recovery::BringToFiles() {
-  pool::Pool& pool = engine.pool();
-  return pool.alone() ? replay::Replay(pool, {}, {}, &recovered_) : ReplayOrphans();
+  return engine.pool().alone() ? Replay(&ReplayAll) : ReplayOrphans();
 }
 
 bool Recovery::ReplayOrphansOnce() {
   pool::Pool& pool = engine.pool();
-  return !pool.seats().HasOrphans(pool.seat()) ||
-         OnOwnStack([&] { return replay::ReplayOrphans(pool, &recovered_); });
+  return !pool.seats().HasOrphans(pool.seat()) || Replay(&replay::ReplayOrphans);
+}
+
+// It opens files, and closes them, of which the program may have POSIX locks: so not in the
+// program's table of descriptors (I11).
+bool Recovery::Replay(bool (*replay)(pool::Pool& pool, replay::Summary* summary)) {
+  pool::Pool& pool = engine.pool();
+  has_table_ = false;
+  return OnOwnTable(pool.fd(), [&pool, replay, this] {
+    has_table_ = true;
+    return replay(pool, &recovered_);
+  });
+}
+
+const char* Recovery::WhyLeft() const {
+  return has_table_ ? ": unresolved records were found"
+                    : ": records of a dead process were found, and there is no thread with "
+                      "descriptors of its own to bring them to the files";
 }
 
 void Recovery::RefuseUnresolved(bool clean) {
-  sys::Text<480> text;
-  text.Append(engine.settings.pool.c_str()).Append(clean ? ": damaged" : ": unresolved");
-  text.Append(" records were found; run 'nvcache recover' on it. Running without the cache");
+  sys::Text<512> text;
+  text.Append(engine.settings.pool.c_str());
+  text.Append(clean ? ": damaged records were found" : WhyLeft());
+  text.Append("; run 'nvcache recover' on it. Running without the cache");
   engine.notice.Refuse(text.c_str());
 }
 
@@ -161,7 +181,7 @@ bool Recovery::ReplayOrphans() {
   const pool::Seats& seats = pool.seats();
   const uint64_t begin = sys::Now(CLOCK_MONOTONIC);
   for (;;) {
-    const bool resolved = replay::ReplayOrphans(pool, &recovered_);
+    const bool resolved = ReplayOrphansOnce() && !seats.HasUnresolved();
     const bool replaying = seats.IsReplaying(pool.seat()) || seats.HasOrphans(pool.seat());
     if (!replaying && !SomebodyDies(seats)) return resolved;
     const uint64_t patience = replaying ? kRecoveryPatienceNs : kDyingPatienceNs;
@@ -178,7 +198,7 @@ void Recovery::LookForOrphans() {
   const pool::Seats& seats = pool.seats();
   const uint32_t own = pool.seat();
   if (!seats.HasOrphans(own) && !seats.IsReplaying(own) && !SomebodyDies(seats)) return;
-  const bool resolved = OnOwnStack([this] { return ReplayOrphans(); });
+  const bool resolved = ReplayOrphans();
   if (!resolved) engine.files.BecomeFull();
   if (engine.notice.said() || (resolved && recovered_.damaged_groups == 0)) return;
   sys::Text<512> text;
@@ -220,7 +240,7 @@ bool Recovery::LookForOwners() {
          engine.tallies.IsAbandoned();
 }
 
-// By a child that shares our memory, whose tables and locks are its parent's: a process of its own,
+// The tables and locks of a child that shares our memory are its parent's: a process of its own,
 // which has a copy, does the recovery.
 bool Recovery::LookAfterDeathsInCopy() {
   if (!KnowsOfDeaths()) return true;

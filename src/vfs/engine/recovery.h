@@ -22,14 +22,16 @@ class Recovery {
   // pool that a dead process left is recovered. If another process does so just now, that is waited
   // for. Table lock, and nothing attached. False: the pool cannot be used; a line says why.
   bool BeforeUse();
-  // The same by a thread with a stack of its own.
+  // A thread with a stack of its own does it.
   bool BeforeUseOnOwnStack();
   // The pool is open: somebody has left something in it, or brings it to the files just now.
   bool IsDue() const;
-  // Of that pool; with IsDue. True: all was applied that is whole.
+  // Brings what that pool has to the files; with IsDue. True: all was applied that is whole.
   bool BringToFiles();
-  // The same of an attached pool, if it is due. Groups that stay are for `nvcache recover`. Table
-  // lock.
+  // The text that says why it was not.
+  const char* WhyLeft() const;
+  // Brings what the dead have left in an attached pool to the files, if it is due. Groups that stay
+  // are for `nvcache recover`. Table lock.
   void LookForOrphans();
   // The replay that this process's own seat has to wait for at its end.
   bool ReplayOrphansOnce();
@@ -38,7 +40,7 @@ class Recovery {
   void NoticeDeaths();
   // Table lock.
   void LookAfterDeaths();
-  // By a child that shares our memory.
+  // A child that shares our memory calls it.
   bool LookAfterDeathsInCopy();
   // Somebody has died that had files in its cache, and the pool was not looked at since.
   bool KnowsOfDeaths() const;
@@ -55,12 +57,14 @@ class Recovery {
   Found Inspect();
   Found FoundIn(const pool::Pool& pool) const;
   Outcome Run();
+  bool Replay(bool (*replay)(pool::Pool& pool, replay::Summary* summary));
   bool ReplayOrphans();
   bool SomebodyDies(const pool::Seats& seats) const;
   void RefuseUnresolved(bool clean);
 
   replay::Summary recovered_ = {};
-  std::atomic<uint32_t> deaths_seen_{0};  // of other processes; the pool was looked at since
+  bool has_table_ = true;                 // the last replay had one of its own
+  std::atomic<uint32_t> deaths_seen_{0};  // other processes'; the pool was looked at since
 };
 
 }  // namespace nvcache::vfs

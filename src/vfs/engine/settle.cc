@@ -3,6 +3,7 @@
 
 #include <errno.h>
 
+#include "src/pool/identify.h"
 #include "src/sys/check.h"
 #include "src/sys/kernel.h"
 #include "src/sys/scratch.h"
@@ -15,112 +16,84 @@ namespace {
 
 using nvlog::Outcome;
 
-long TryMark(File& file, nvlog::Kind kind, uint64_t offset, uint64_t length,
-             pool::FileRecord* record, nvlog::Lsn* lsn) {
+bool TryFile(File& file, pool::FileRecord* record) {
   nvlog::GroupWriter group(engine.log, file.tag);
-  const Outcome outcome = group.BeginMark(kind, offset, length, record);
-  if (outcome != Outcome::kDone) return ResultOf(outcome);
-  file.pending.fetch_add(group.units());
-  *lsn = group.Commit();
-  return 0;
-}
-
-long TryFile(File& file, pool::FileRecord* record) {
-  nvlog::GroupWriter group(engine.log, file.tag);
-  const Outcome outcome = group.BeginFile(record);
-  if (outcome != Outcome::kDone) return ResultOf(outcome);
+  if (group.BeginFile(record) != Outcome::kDone) return false;
   file.pending.fetch_add(group.units());
   group.Commit();
-  return 0;
-}
-
-// As AppendMark, of a file that is settled.
-long Mark(File& file, nvlog::Kind kind, uint64_t offset, uint64_t length, nvlog::Lsn* lsn) {
-  long result = TryMark(file, kind, offset, length, nullptr, lsn);
-  if (result != kUndescribed) return result;
-  sys::Scratch<pool::FileRecord> record;
-  if (long error = Describe(file, record.get()); error < 0) return error;
-  return TryMark(file, kind, offset, length, record.get(), lsn);
+  return true;
 }
 
 }  // namespace
 
-long ResultOf(Outcome outcome) {
-  switch (outcome) {
-    case Outcome::kDone:
-      return 0;
-    case Outcome::kLogFull:
-      return kLogFull;
-    case Outcome::kUndeclared:
-      return kUndescribed;
-    case Outcome::kNoDescriptors:
-      return kNoDescriptors;
-    case Outcome::kBadBuffer:
-      return -EFAULT;
-  }
-  NVCACHE_CHECK(false);
-}
-
-long Settle(const File& file) {
-  if (file.removed.load(std::memory_order_relaxed)) return kUnsettled;
-  return IsSynced(file) ? 0 : kAwaitsSync;
+Next Settle(const File& file) {
+  if (file.removed.load(std::memory_order_relaxed)) return Next::kPassThrough;
+  return IsSynced(file) ? Next::kDone : Next::kSync;
 }
 
 // A thread that closes or moves our descriptor changes the file's state before, or the number's
 // meaning, and has sync_lock then. So if these are found as they were, it is ours, and the
 // file's, until sync_lock is let go.
-long SyncAwaited(int fd) {
+bool SyncAwaited(int fd) {
   Access access;
-  if (access.Enter(fd, Access::kData) != 0 || !access.cached()) return 0;
+  if (access.Enter(fd, Access::kData) != 0 || !access.cached()) return true;
   File& file = access.file();
   const Description* description = &access.description();
-  if (IsSynced(file)) return 0;
-  if (engine.own.Check(file) < 0) return kUnsettled;
+  if (IsSynced(file)) return true;
+  if (engine.own.Check(file) < 0) return false;
   access.Leave();
   sys::Lock lock(file.sync_lock);
   if (engine.descriptors.Of(fd) != description || description->file.load() != &file ||
       file.state.load() != State::kCached || IsSynced(file)) {
-    return 0;
+    return true;
   }
   const uint32_t awaited = file.awaited.load();
   const uint32_t changes = file.changes.load();
   if (sys::Fsync(file.backing_fd) < 0) {
     file.sync_refused = file.pending.load() > 0;
-    return kUnsettled;
+    return false;
   }
   file.changes_synced.store(changes);
   file.awaited_synced.store(awaited);
-  return 0;
+  return true;
 }
 
 // The first record of a file needs one.
-long Describe(File& file, pool::FileRecord* record) {
+bool Describe(File& file, pool::FileRecord* record) {
   NVCACHE_CHECK(file.awaited_synced.load() != 0);
-  if (DescribedLately(file, record)) return 0;
+  if (DescribedLately(file, record)) return true;
   const uint32_t changes = file.changes.load();
-  if (engine.own.Check(file) < 0 || pool::Describe(file.backing_fd, record) < 0) {
-    return kUnsettled;
-  }
+  if (engine.own.Check(file) < 0 || pool::Describe(file.backing_fd, record) < 0) return false;
   NoteDescription(file, changes, *record);
-  return 0;
+  return true;
 }
 
-long AppendMark(File& file, nvlog::Kind kind, uint64_t offset, uint64_t length, nvlog::Lsn* lsn) {
-  const long error = Settle(file);
-  return error < 0 ? error : Mark(file, kind, offset, length, lsn);
+Next AppendMark(File& file, nvlog::Kind kind, uint64_t offset, uint64_t length, nvlog::Lsn* lsn) {
+  if (const Next next = Settle(file); next != Next::kDone) return next;
+  sys::Scratch<pool::FileRecord> scratch;
+  for (pool::FileRecord* record = nullptr;; record = scratch.get()) {
+    if (record != nullptr && !Describe(file, record)) return Next::kPassThrough;
+    nvlog::GroupWriter group(engine.log, file.tag);
+    const Outcome outcome = group.BeginMark(kind, offset, length, record);
+    if (outcome == Outcome::kUndeclared && record == nullptr) continue;
+    if (outcome != Outcome::kDone) return NextOf(outcome);
+    file.pending.fetch_add(group.units());
+    *lsn = group.Commit();
+    return Next::kDone;
+  }
 }
 
-// By its record in the log: the kernel knows no path of a file that has no name.
+// Describes the file by its record in the log: the kernel knows no path of a file without a name.
 bool LogRemoval(File& file) {
   sys::Scratch<pool::FileRecord> record;
   if (!engine.log.CopyFileRecord(file.tag, record.get())) return false;
   record->flags |= pool::kFileRemoved;
-  return TryFile(file, record.get()) == 0;
+  return TryFile(file, record.get());
 }
 
 bool LogReturn(File& file) {
   sys::Scratch<pool::FileRecord> record;
-  return Describe(file, record.get()) == 0 && TryFile(file, record.get()) == 0;
+  return Describe(file, record.get()) && TryFile(file, record.get());
 }
 
 bool IsSynced(const File& file) { return file.awaited_synced.load() == file.awaited.load(); }

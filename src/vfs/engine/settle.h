@@ -6,24 +6,21 @@
 #define NVCACHE_VFS_ENGINE_SETTLE_H_
 
 #include "src/nvlog/group_writer.h"
+#include "src/vfs/engine/attempt.h"
 #include "src/vfs/engine/file.h"
-#include "src/vfs/engine/results.h"
 
 namespace nvcache::vfs {
 
-// The outcome of a group in these words; -EFAULT for a bad buffer, 0 when it is done.
-long ResultOf(nvlog::Outcome outcome);
+// Before a record of the file: kDone, kSync or kPassThrough. File lock.
+Next Settle(const File& file);
 
-// Before a record of the file: 0, kAwaitsSync, or kUnsettled. File lock.
-long Settle(const File& file);
+// Syncs the descriptor's file if a record of it waits for that. True, and then the file may be
+// another, and may wait again. False: the disk refuses. No lock: while the disk takes its time, the
+// file can be opened, read and written, but for its first record.
+bool SyncAwaited(int fd);
 
-// Syncs the descriptor's file if a record of it waits for that. 0, and then the file may be
-// another, and may wait again; or kUnsettled. No lock: while the disk takes its time, the file can
-// be opened, read and written, but for its first record.
-long SyncAwaited(int fd);
-
-// Describes the file for the log: 0, or kUnsettled. File lock.
-long Describe(File& file, pool::FileRecord* record);
+// Describes the file for the log. False: recovery could not find it. File lock.
+bool Describe(File& file, pool::FileRecord* record);
 
 // Has the log say that the file loses its last name, or has lost it: then recovery looks for it,
 // and does not miss it. After that the log takes nothing of the file (Settle). False: it has no
@@ -32,9 +29,9 @@ bool LogRemoval(File& file);
 // The file has kept its name. File lock, exclusive.
 bool LogReturn(File& file);
 
-// Appends a record without payload, as `*lsn`. 0, kAwaitsSync, kUnsettled, or kLogFull. File lock,
+// Appends a record without payload, as `*lsn`: kDone, kSync, kPassThrough or kAwaitRoom. File lock,
 // exclusive.
-long AppendMark(File& file, nvlog::Kind kind, uint64_t offset, uint64_t length, nvlog::Lsn* lsn);
+Next AppendMark(File& file, nvlog::Kind kind, uint64_t offset, uint64_t length, nvlog::Lsn* lsn);
 
 // The next record waits for a sync, because the file system may still undo what was done to the
 // file. File lock, exclusive, and nothing pending.

@@ -51,6 +51,7 @@ uint64_t PageUp(uint64_t offset) { return PageDown(offset + pool::kPageSize - 1)
 long Allocate(File& file, uint64_t begin, uint64_t end) {
   long result = engine.own.Check(file);
   if (result < 0) return result;
+  const dramcache::KernelChange change(file);
   do {
     result = sys::Fallocate(file.backing_fd, FALLOC_FL_KEEP_SIZE, static_cast<off_t>(begin),
                             static_cast<off_t>(end - begin));
@@ -89,7 +90,7 @@ void BecomeExact(Cell& cell) {
 bool AwaitRoom(uint32_t room) {
   // Whether the process has a thread that makes room.
   const auto makes_room = [] {
-    if (engine.attachment.busy()) return true;
+    if (engine.busy()) return true;
     TableLock lock;
     return engine.attached() && engine.attachment.Employ();
   };

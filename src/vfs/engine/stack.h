@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "src/sys/deferral.h"
+#include "src/sys/descriptor.h"
 #include "src/sys/lock_rank.h"
 #include "src/sys/scratch.h"
 #include "src/vfs/engine/engine.h"
@@ -24,8 +25,8 @@ struct Job {
   }
 };
 
-// For work that takes as much of a stack as it likes: recovery. Where no thread can be made, the
-// program's stack has to bear it.
+// For work that takes as much of a stack as it likes. Where no thread can be made, the program's
+// stack has to bear it.
 template <typename Function>
 auto OnOwnStack(Function function) {
   Job<Function> job = {function, {}};
@@ -35,6 +36,18 @@ auto OnOwnStack(Function function) {
     const sys::SyncsUnderLocks allowed;
     job.Run(&job);
   }
+  return job.result;
+}
+
+// For work that opens and closes files that may be the program's: by a thread with a stack and a
+// table of descriptors of its own, in which only `kept` is the engine's (sys::LeaveTable). False:
+// there is none, and nothing was done; or what the function says.
+template <typename Function>
+bool OnOwnTable(int kept, Function function) {
+  const auto apart = [=] { return sys::LeaveTable(kept) && function(); };
+  Job<decltype(apart)> job = {apart, false};
+  void* const thread = engine.host->start_thread(job.Run, &job);
+  if (thread != nullptr) engine.host->join_thread(thread);
   return job.result;
 }
 

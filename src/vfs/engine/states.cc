@@ -6,9 +6,10 @@
 #include "src/sys/check.h"
 #include "src/sys/kernel.h"
 #include "src/vfs/engine/engine.h"
-#include "src/vfs/engine/heat.h"
+#include "src/vfs/engine/outside.h"
 #include "src/vfs/engine/space.h"
 #include "src/vfs/engine/through.h"
+#include "src/vfs/engine/through_file.h"
 
 namespace nvcache::vfs {
 
@@ -25,31 +26,16 @@ bool AwaitKernel(const File& file) {
   return true;
 }
 
-// This is true of a file in that state, always.
-bool Holds(const File& file, State state) {
-  const bool has_cache = !file.pages.empty() || file.pending.load() > 0;
-  switch (state) {
-    case State::kCached:
-      return file.backing_fd >= 0 && !file.forever;
-    case State::kKernel:
-    case State::kLent:
-    case State::kPassThrough:
-      return !has_cache;
-    case State::kForeign:
-      return !has_cache && file.backing_fd < 0;
-    case State::kLost:
-      return file.forever;
-  }
-  return false;
-}
-
 // The one place where a state changes, but for that of a new file (File::Begin).
 void SetState(File& file, State state) {
   const State before = file.state.load();
   NVCACHE_CHECK(engine.table_lock.IsLocked() && file.lock.IsLockedExclusive());
-  NVCACHE_CHECK(MayBecome(before, state) && Holds(file, state));
+  NVCACHE_CHECK(MayBecome(before, state));
+  NVCACHE_CHECK(state != State::kCached || file.backing_fd >= 0);
+  if (before == State::kCached) file.EndCaching();
   engine.files.CountInCaches(IsInCache(before), IsInCache(state));
   file.state.store(state);
+  CheckFields(file);
 }
 
 // The kernel gets what it lacks, without a sync, and the log says so. All that might still happen
@@ -101,6 +87,23 @@ long LeaveToKernel(File& file, State state, bool may_publish) {
 
 }  // namespace
 
+void CheckFields(const File& file) {
+  const State state = file.state.load();
+  if (state == State::kCached) {
+    NVCACHE_CHECK(!file.forever);
+    return;
+  }
+  NVCACHE_CHECK(file.pages.empty() && file.erasures.empty());
+  NVCACHE_CHECK(!file.removed.load() && !file.publishes && file.left == 0);
+  NVCACHE_CHECK(file.written_mark == 0 && !file.written_outside.load());
+  if (state == State::kLost) {
+    NVCACHE_CHECK(file.forever);
+    return;
+  }
+  NVCACHE_CHECK(file.pending.load() == 0 && file.failing.load() == 0);
+  NVCACHE_CHECK(state != State::kForeign || file.backing_fd < 0);
+}
+
 bool BeginCaching(File& file, int fd) {
   NVCACHE_CHECK(engine.table_lock.IsLocked() && file.state.load() == State::kKernel);
   if (!engine.leases.is_open() || !engine.attachment.Employ() ||
@@ -116,26 +119,26 @@ bool BeginCaching(File& file, int fd) {
       sys::Fstat(static_cast<int>(backing), &st) < 0 ||
       !WithinSizeLimit(static_cast<uint64_t>(st.st_size))) {
     file.lock.Unlock();
-    if (backing >= 0 && backing != file.backing_fd) sys::Close(static_cast<int>(backing));
+    if (backing >= 0 && backing != file.backing_fd) engine.own.Return(static_cast<int>(backing));
     engine.leases.Downgrade(file.device, file.inode);
     return false;
   }
   engine.descriptors.Set(static_cast<int>(backing), Internal());
   file.backing_fd = static_cast<int>(backing);
-  file.sync_device = engine.file_systems.Of(fd, st.st_dev).syncs_whole ? file.device : 0;
+  file.sync_device = FileSystems::Ask(fd, st.st_dev).syncs_whole ? file.device : 0;
   // Before the first record: all that happens to the disk from then on is told to us.
-  file.publishes = !IsHotFromTheStart() && engine.checkpoint.Cover(fd, st);
+  file.publishes = engine.checkpoint.Cover(fd, st);
   TakeSize(file, st);
   file.changes.fetch_add(1);
   // The kernel may show changes, of any process, that are not on the disk: fewer bytes than there
   // were, or more, another name, or the file at all. So the first record waits for a sync.
   file.awaited.fetch_add(1);
   file.tag.Undeclare();
-  file.removed.store(false);
   for (Description* d = file.descriptions; d != nullptr; d = d->next) {
     const long offset = sys::Lseek(engine.descriptors.NumberOf(*d), 0, SEEK_CUR);
     d->offset = offset < 0 ? 0 : static_cast<uint64_t>(offset);
   }
+  BeginToWatch(file, st);
   engine.cleaner.Add(file);
   SetState(file, State::kCached);
   file.lock.Unlock();
@@ -158,7 +161,7 @@ void DescribeAnew() {
 void ForgetTally(const File& file) {
   if (!engine.leases.is_open() || !engine.file_systems.MayBeShared(file.device)) return;
   engine.leases.MarkHandedOn(file.device, file.inode);
-  lease::Tally* tally = engine.tallies.Find(lease::TagOf(file.device, file.inode));
+  lease::Tally* tally = engine.tallies.Find(TagOf(file));
   if (tally == nullptr) return;
   const uint64_t lock = engine.tallies.Lock(*tally);
   lease::Tallies::Forget(*tally);
@@ -171,16 +174,13 @@ long PassThrough(File& file) {
   return 0;
 }
 
-// It may be hot for several processes now, or for this one again. That rule is not for files that
-// are cached from the start.
+// It may be hot for several processes now, or for this one again.
 long GiveBack(File& file, bool may_publish) {
-  if (engine.settings.write_back == settings::WriteBack::kAlways) return PassThrough(file);
   return LeaveToKernel(file, State::kKernel, may_publish);
 }
 
 long Lend(File& file, bool forever) {
-  const bool is_always = engine.settings.write_back == settings::WriteBack::kAlways;
-  const long error = is_always ? PassThrough(file) : LeaveToKernel(file, State::kLent, true);
+  const long error = LeaveToKernel(file, State::kLent, true);
   if (error == 0 && forever) engine.files.MakeLasting(file);
   return error;
 }
@@ -226,7 +226,7 @@ bool HandOn(const File& file) {
   NVCACHE_CHECK(engine.table_lock.IsLocked());
   if (!engine.leases.is_open() || !engine.file_systems.MayBeShared(file.device)) return false;
   engine.leases.HandOn(file.device, file.inode);
-  return engine.tallies.Find(lease::TagOf(file.device, file.inode)) != nullptr;
+  return engine.tallies.Find(TagOf(file)) != nullptr;
 }
 
 long DrainExclusively(File& file) {
@@ -255,20 +255,8 @@ void TakeSize(File& file, const struct stat& st) {
 }
 
 long Publish(File& file) {
-  long pages = 0, error = 0;
   if (file.pending.load() == 0) return 0;
-  sys::Lock one_at_a_time(file.publish_lock);
-  if (!file.pages.HasMarked(engine.supply)) return 0;
-  if (long lost = engine.own.Check(file); lost < 0) return lost;
-  file.pages.TakeMarked(engine.supply, [&](uint64_t number, radix::PageDescriptor& page) {
-    sys::Lock lock(page.lock);
-    ++pages;
-    const long refused = engine.cache.WriteBack(file, number, page);
-    if (refused == 0) return;
-    file.pages.Mark(engine.supply, number);
-    error = refused;
-  });
-  return error < 0 ? error : pages;
+  return engine.cleaner.WriteBack(file);
 }
 
 void PublishOffsets(File& file, bool news) {

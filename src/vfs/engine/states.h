@@ -17,9 +17,9 @@
 //   kPassThrough, as every file is that is not open
 //
 //   kKernel       the kernel has every byte, and fsync is real; we only watch whether it becomes
-//                 hot (heat.h). No page, no record of a cached file, no exclusive lease. Once it
-//                 is hot, and others use it as well, its calls are in the log of write-through
-//                 (through.h)
+//                 hot (heat.h). No page, no record of a cached file, no exclusive lease. If it has
+//                 a tally, it is write-through: its calls are in the log, too, and its fsync is
+//                 nothing while it is known (through.h)
 //   kLent         the same, and somebody looks at the bytes where we cannot see: it stays so for as
 //                 long as it is open
 //   kCached       writes go to the log, reads are served from the DRAM cache (I7). The file is in
@@ -33,6 +33,30 @@
 //
 // Each transition holds the table lock, and the file's, exclusive; so a call that has entered the
 // file (access.h) keeps its state.
+//
+// In each state, the fields of a file may be as follows. "-": zero, false, or none. "any" fields
+// are explained in file.h. CheckFields compares: SetState in every build, and with
+// NVCACHE_CHECK_LOCKS each call that enters the file.
+//
+// clang-format off
+//
+//   field                           kKernel, kLent,       kCached             kForeign  kLost
+//                                   kPassThrough
+//   pages, erasures                 -                     any                 -         -
+//   pending                         -                     any                 -         any
+//   failing                         -                     if pending          -         any
+//   backing_fd                      prepared, or kept     ours; -1 while      -         any
+//                                   for a lock            Check opens it
+//   removed                         -                     any                 -         -
+//   publishes, left                 -                     any                 -         -
+//   written_mark, written_outside   -                     any                 -         -
+//   forever                         any                   -                   any       true
+//   exclusive lease                 no                    yes                 no        no
+//   its tally (through.h)           kPassThrough: another file's, or unknown.
+//                                   kKernel, kLent: that, or known, and then each write is in the log.
+//                                   Else another file's: the process has nothing to say of it
+//
+// clang-format on
 #ifndef NVCACHE_VFS_ENGINE_STATES_H_
 #define NVCACHE_VFS_ENGINE_STATES_H_
 
@@ -75,10 +99,9 @@ bool BeginCaching(File& file, int fd);
 // foreign file is claimed by the caller.
 long PassThrough(File& file);
 // kCached or kForeign -> kKernel: another process has claimed it, say, or the process ends. Its
-// pending bytes need not be on the disk if it may, and can, be published. With the rule
-// `always`, as PassThrough.
+// pending bytes need not be on the disk if it may, and can, be published.
 long GiveBack(File& file, bool may_publish = true);
-// The same, and -> kLent. `forever`: File::forever as well.
+// GiveBack, and -> kLent. `forever`: File::forever as well.
 long Lend(File& file, bool forever);
 // kCached -> kForeign, in a child of fork.
 void LeaveToParent(File& file);
@@ -86,6 +109,9 @@ void LeaveToParent(File& file);
 void Lose(File& file);
 // -> kPassThrough, of a file that is closed, without the wait for a claim.
 void Close(File& file);
+
+// The table above: a field that is not as it says ends the process. File lock, shared or exclusive.
+void CheckFields(const File& file);
 
 // ---- True of a file in its state.
 

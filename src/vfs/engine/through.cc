@@ -4,7 +4,7 @@
 #include <errno.h>
 
 #include "src/nvlog/group_writer.h"
-#include "src/nvlog/through.h"
+#include "src/pool/identify.h"
 #include "src/sys/check.h"
 #include "src/sys/deferral.h"
 #include "src/sys/kernel.h"
@@ -12,7 +12,6 @@
 #include "src/sys/sharing.h"
 #include "src/vfs/engine/claim.h"
 #include "src/vfs/engine/descriptions.h"
-#include "src/vfs/engine/names_lock.h"
 #include "src/vfs/engine/states.h"
 #include "src/vfs/engine/through_file.h"
 
@@ -42,27 +41,31 @@ Tally* TallyOf(int fd, Identity* id) {
   if (!engine.leases.is_open() || access.Enter(fd, Access::kData) != 0 || access.cached()) {
     return nullptr;
   }
-  const File& file = access.file();
+  File& file = access.file();
   *id = {file.device, file.inode, TagOf(file)};
-  return engine.tallies.Find(id->tag);
+  Tally* tally = engine.tallies.Find(id->tag);
+  if (tally != nullptr && engine.turns.IsNews(file)) engine.turns.Look(file, fd, *tally, 0);
+  return tally;
 }
 
-// A record that says that the file is settled. File lock; with a pin.
-long LogSettled(int fd, File& file, Lsn bound, uint64_t exits) {
+// A record that says that the file is settled. File lock; with a pin. False: there is none.
+bool LogSettled(int fd, File& file, Lsn bound, uint64_t exits) {
   sys::Scratch<pool::FileRecord> scratch;
   for (pool::FileRecord* record = nullptr;; record = scratch.get()) {
-    if (record != nullptr && DescribeShared(fd, file, record) < 0) return kGoesPast;
-    nvlog::ThroughWriter writer(engine.through, file.tag, exits);
-    const Outcome outcome = writer.BeginSettled(bound, record);
+    if (record != nullptr && !DescribeShared(fd, file, record)) return false;
+    nvlog::GroupWriter writer(engine.log, file.tag, exits);
+    const Outcome outcome = writer.BeginMark(nvlog::Kind::kSettled, bound, 0, record);
     if (outcome == Outcome::kUndeclared && record == nullptr) continue;
-    if (outcome != Outcome::kDone) return ResultOf(outcome);
-    writer.Commit(engine.log.Draw());
-    return 0;
+    if (outcome != Outcome::kDone) return false;
+    writer.Draw();
+    writer.Commit();
+    return true;
   }
 }
 
 bool MayBeWrittenUnseen(const Identity& id) {
-  return engine.tallies.AnybodyPasses(id.tag) || engine.leases.IsHandedOn(id.device, id.inode);
+  return engine.tallies.AnybodyPasses(id.tag, id.device, id.inode) ||
+         engine.leases.IsHandedOn(id.device, id.inode);
 }
 
 // The effect of a sync on the file: everything below `bound` is void then. 0: the pool is not
@@ -106,7 +109,7 @@ void AwaitName(int fd) {
   struct stat st;
   if (sys::IsSharing() || (sys::Fstat(fd, &st) == 0 && st.st_nlink > 0)) return;
   sys::InEngine inside;
-  const NamesLock lock;
+  engine.tallies.UnlockNames(engine.tallies.LockNames());
 }
 
 // After it. False: its pending groups still are.
@@ -118,7 +121,7 @@ bool EndSync(int fd, uint64_t tag, Tally& tally, const Sync& sync) {
     return false;
   }
   NoteExits(access.file(), sync.then.exits);
-  if (LogSettled(fd, access.file(), sync.bound, sync.then.exits) != 0) return false;
+  if (!LogSettled(fd, access.file(), sync.bound, sync.then.exits)) return false;
   Tallies::Raise(tally.settled, sync.bound);
   engine.checkpoint.NotePending();
   if (!sync.somebody_passes && engine.pool().seats().ThroughFailed() == 0) {
@@ -170,59 +173,19 @@ bool AwaitCheckpoint(const Tally& tally) {
 
 }  // namespace
 
-long DescribeShared(int fd, File& file, pool::FileRecord* record) {
-  if (DescribedLately(file, record)) return 0;
+bool DescribeShared(int fd, File& file, pool::FileRecord* record) {
+  if (DescribedLately(file, record)) return true;
   const uint32_t changes = file.changes.load();
   struct stat st;
   if (sys::Fstat(fd, &st) < 0 || st.st_nlink == 0 || pool::Describe(fd, record) < 0) {
-    return kGoesPast;
+    return false;
   }
   NoteDescription(file, changes, *record);
-  return 0;
+  return true;
 }
 
 void NoteExits(File& file, uint64_t exits) {
   if (file.exits_seen.exchange(exits) != exits) file.changes.fetch_add(1);
-}
-
-// ---------------------------------------------------------------------------------------- Passing
-
-Tally* Passing::Begin(uint64_t tag) {
-  NVCACHE_CHECK(tag_ == 0);
-  if (!engine.leases.is_open()) return nullptr;
-  tag_ = tag;
-  engine.tallies.BeginPassing(tag_);
-  tally_ = engine.tallies.Find(tag_);
-  return tally_;
-}
-
-Tally* Passing::Begin(const File& file) { return Begin(TagOf(file)); }
-
-void Passing::End() {
-  if (tag_ != 0 && engine.leases.is_open()) engine.tallies.EndPassing(tag_);
-  tag_ = 0;
-  tally_ = nullptr;
-}
-
-// A process that cannot have the pool is as one without NVCache, where others do not see to it in
-// time: pending groups may undo its call after a power failure.
-long Passing::GoPast(int fd) const {
-  if (tally_ == nullptr) return 0;
-  {
-    const TallyLock lock(*tally_);
-    if (Tallies::StandingOf(*tally_).tag != tag_) return 0;
-    Tallies::Forget(*tally_);
-  }
-  const bool ended =
-      !engine.tallies.IsPending(*tally_) || EndPending(fd) || AwaitCheckpoint(*tally_);
-  return ended || !HasFailed() ? 0 : -EIO;
-}
-
-bool Passing::EndPending(int fd) const {
-  if (fd < 0) return false;
-  JoinShared(fd);
-  SettleShared(fd);
-  return !engine.tallies.IsPending(*tally_);
 }
 
 // ------------------------------------------------------------------------------ Beginning, ending
@@ -240,8 +203,10 @@ void NoteLeft(int fd, const Description& description) {
   if (!engine.leases.is_open() || !IsKernels(file.state.load())) return;
   Tally* tally = engine.tallies.Find(TagOf(file));
   struct stat st;
-  if (tally == nullptr || !Tallies::StandingOf(*tally).known || sys::Fstat(fd, &st) < 0) return;
-  tally->left.store(MarkOf(st.st_ctim, static_cast<uint64_t>(st.st_size)));
+  if (tally == nullptr) return;
+  const uint32_t left_at = Tallies::Progress(*tally);
+  if (!Tallies::StandingOf(*tally).known || sys::Fstat(fd, &st) < 0) return;
+  Tallies::KeepLeft(*tally, MarkOf(st.st_ctim, static_cast<uint64_t>(st.st_size)), left_at);
 }
 
 void NoteLeft(File& file) {
@@ -255,6 +220,7 @@ bool IsAsItWasLeft(const Tally& tally, const struct stat& st) {
 }
 
 bool GetTag(Tally& tally, uint64_t tag) {
+  if (tag == 0) return false;
   return engine.tallies.SetTag(tally, tag) ||
          (engine.tallies.RemoveTag(tally) && engine.tallies.SetTag(tally, tag));
 }
@@ -273,7 +239,7 @@ Lsn LogPublished(File& file, Tally& tally, Standing* then) {
   const uint64_t tag = TagOf(file);
   sys::Scratch<pool::FileRecord> scratch;
   for (pool::FileRecord* record = nullptr;; record = scratch.get()) {
-    if (record != nullptr && Describe(file, record) < 0) return 0;
+    if (record != nullptr && !Describe(file, record)) return 0;
     nvlog::GroupWriter writer(engine.log, file.tag);
     const Outcome outcome = writer.BeginMark(nvlog::Kind::kPublished, 0, 0, record);
     if (outcome == Outcome::kUndeclared && record == nullptr) continue;
@@ -303,7 +269,10 @@ void LeaveKnown(const File& file) {
       st.st_nlink == 0 || MarkOf(st.st_ctim, static_cast<uint64_t>(st.st_size)) != file.left) {
     return;
   }
-  if (Tallies::Change(tally, then, {id.tag, then.exits, true})) tally.left.store(file.left);
+  const uint32_t left_at = Tallies::Progress(tally);
+  if (Tallies::Change(tally, then, {id.tag, then.exits, true})) {
+    Tallies::KeepLeft(tally, file.left, left_at);
+  }
 }
 
 void BeginShared(File& file, int fd) {
@@ -316,11 +285,11 @@ void BeginShared(File& file, int fd) {
 }
 
 bool JoinShared(int fd) {
+  if (!engine.callers.Know()) return false;
   TableLock lock;
   const Description* description = engine.descriptors.Of(fd);
   struct stat st;
-  if (!IsDescription(description) || engine.process.replacing() || !engine.attachment.Attach())
-    return false;
+  if (!IsDescription(description) || !engine.attachment.Attach()) return false;
   return sys::Fstat(fd, &st) == 0 && engine.checkpoint.Cover(fd, st);
 }
 

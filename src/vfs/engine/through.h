@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Files that are the kernel's, hot, and used by several processes: write-through
-// (docs/write-through.md). Each has a tally among the leases (src/lease/tally.h), where all
-// processes find it. The steps of a call that changes a file of the kernel's:
+// Files that are the kernel's and write-through (docs/write-through.md): hot ones that several
+// processes use, and those whose names the log has. Each has a tally among the leases
+// (src/lease/tally.h), where all processes find it. The steps of a call that changes a file of the
+// kernel's:
 //
 //   Passing          the process says so, before it looks for the tag, until the call is over
 //   no tag           the kernel's call, and that is all
@@ -17,9 +18,9 @@
 #define NVCACHE_VFS_ENGINE_THROUGH_H_
 
 #include "src/vfs/engine/access.h"
+#include "src/vfs/engine/attempt.h"
 #include "src/vfs/engine/passing.h"
 #include "src/vfs/engine/settle.h"
-#include "src/vfs/engine/write_call.h"
 
 namespace nvcache::vfs {
 
@@ -57,24 +58,21 @@ bool EndShared(const File& file);
 // has in the log. False: it cannot; nothing has happened. Table lock, and the file's, exclusive.
 bool PublishShared(File& file);
 
-// One attempt at a write of which `attempt->done` bytes are written; adds to these. The file's
-// lock, shared; `passing` has found a tally. 0: all of it is written; else the cause that keeps the
-// rest: one of the above, kLogFull, or an errno.
-long WriteShared(Access& access, const WriteCall& call, uint64_t total, const Passing& passing,
+// One attempt at a write, or at the rest of it. The file's lock, shared; `passing` has found a
+// tally.
+Next WriteShared(Access& access, const WriteCall& call, uint64_t total, const Passing& passing,
                  Attempt* attempt);
 
-// ftruncate of a known file, by way of the log. The file's lock, shared; `passing` has found a
-// tally. 0, or what the kernel says; kGoesPast, kNeedsPool, kLogFull: nothing has happened.
-// `*unlogged`: the log may say something else than what happened, so that the file has to be
-// settled.
-long TruncateShared(Access& access, int fd, uint64_t length, const Passing& passing,
-                    bool* unlogged);
+// One attempt at ftruncate of a known file, by way of the log; unless it is kDone, nothing has
+// happened. The file's lock, shared; `passing` has found a tally.
+Next TruncateShared(Access& access, int fd, uint64_t length, const Passing& passing,
+                    Attempt* attempt);
 
 // The descriptor is about to be closed: its tally keeps how the file is now. If it is so when it is
 // opened again, nobody has changed it meanwhile, as far as its time of change can tell. Table lock.
 void NoteLeft(int fd, const Description& description);
 bool IsAsItWasLeft(const lease::Tally& tally, const struct stat& st);
-// The same of a cached file, which nobody here has open now.
+// Notes how a cached file is that nobody here has open now.
 void NoteLeft(File& file);
 // Such a file, all of which is on the disk: it is known from now on, unless somebody has changed it
 // since. Table lock.

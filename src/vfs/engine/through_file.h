@@ -12,7 +12,9 @@
 
 namespace nvcache::vfs {
 
-inline uint64_t TagOf(const File& file) { return lease::TagOf(file.device, file.inode); }
+inline uint64_t TagOf(const File& file) {
+  return lease::TagOf(file.device, file.inode, file.birth, S_IFREG);
+}
 
 // With a pin.
 inline bool IsOwnTable() { return engine.tallies.IsOf(engine.pool_id()); }
@@ -30,8 +32,8 @@ class TallyLock {
   const uint64_t lock_;
 };
 
-// By the program's descriptor. File lock. 0; kGoesPast: recovery would not find the file.
-long DescribeShared(int fd, File& file, pool::FileRecord* record);
+// Describes the file by the program's descriptor. File lock. False: recovery would not find it.
+bool DescribeShared(int fd, File& file, pool::FileRecord* record);
 // The file may have another name since the log was told of it last.
 void NoteExits(File& file, uint64_t exits);
 

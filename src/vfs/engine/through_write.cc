@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "src/dramcache/cursor.h"
-#include "src/nvlog/through.h"
+#include "src/nvlog/group_writer.h"
 #include "src/sys/kernel.h"
 #include "src/sys/scratch.h"
 #include "src/vfs/engine/through.h"
@@ -18,7 +18,6 @@ using dramcache::Cursor;
 using lease::Standing;
 using lease::Tallies;
 using lease::Tally;
-using nvlog::Lsn;
 using nvlog::Outcome;
 
 constexpr uint64_t kPageSize = pool::kPageSize;
@@ -69,16 +68,19 @@ struct Shared {
 
 // The log keeps the call's promises about the disk. A descriptor with O_DSYNC makes them, so
 // another one, of ours, takes its place: unless another thread might move the description's offset
-// meanwhile by which the write finds its place.
+// meanwhile by which the write finds its place; or there is none yet, and it could not be moved out
+// of the program's way, for its first number could not be closed without a lock of the program's.
 int DescriptorFor(const Access& access, const WriteCall& call, bool appends) {
   const bool promises = (access.description().flags.load() & O_DSYNC) != 0;
   const bool has_place = call.offset != nullptr || appends;
-  if (!promises || !has_place || engine.own.Check(access.file()) < 0) return call.fd;
-  return access.file().backing_fd;
+  File& file = access.file();
+  const bool may_open = file.backing_fd >= 0 || !file.locked.load();
+  if (!promises || !has_place || !may_open || engine.own.Check(file) < 0) return call.fd;
+  return file.backing_fd;
 }
 
 // The kernel's call, from the log.
-long WriteFromLog(const Shared& shared, const nvlog::ThroughWriter& writer, uint64_t at) {
+long WriteFromLog(const Shared& shared, const nvlog::GroupWriter& writer, uint64_t at) {
   const WriteCall& call = shared.call;
   iovec pieces[2];
   const int count = writer.Pieces(pieces);
@@ -93,7 +95,7 @@ long WriteFromLog(const Shared& shared, const nvlog::ThroughWriter& writer, uint
   return n;
 }
 
-bool CopyPages(nvlog::ThroughWriter* writer, uint64_t at, Cursor* cursor) {
+bool CopyPages(nvlog::GroupWriter* writer, uint64_t at, Cursor* cursor) {
   sys::Scratch<uint8_t[kPageSize]> own;
   for (uint64_t done = 0; done < writer->length();) {
     const auto n = static_cast<uint32_t>(
@@ -105,52 +107,54 @@ bool CopyPages(nvlog::ThroughWriter* writer, uint64_t at, Cursor* cursor) {
   return true;
 }
 
-// One group, from `at` on, of at most `length` bytes. Those that the kernel took; or as
-// WriteShared. `cursor` moves on.
-long WriteGroup(const Shared& shared, const Position& position, long at, uint64_t length,
-                pool::FileRecord* record, Cursor* cursor) {
-  File& file = shared.access.file();
-  // An append is one call of the kernel's, even if another process takes the lock away.
-  const bool whole = shared.appends;
-  if (whole && !engine.through.HoldsWhole(static_cast<uint64_t>(at), length)) return kGoesPast;
-  nvlog::ThroughWriter writer(engine.through, file.tag, shared.exits);
-  const Outcome outcome = writer.BeginData(static_cast<uint64_t>(at), length, record, whole);
-  if (outcome != Outcome::kDone) return ResultOf(outcome);
+// A group that has begun at `at`. The cursor moves on. kDone, and no more bytes are done: the call
+// ends with this.
+Next WriteBegun(const Shared& shared, const Position& position, uint64_t at,
+                nvlog::GroupWriter* writer, Cursor* cursor) {
+  Attempt& attempt = *shared.attempt;
   Cursor source = *cursor;
-  if (!CopyPages(&writer, static_cast<uint64_t>(at), &source)) return -EFAULT;
-  const long n = WriteFromLog(shared, writer, static_cast<uint64_t>(at));
-  if (n <= 0) {
-    shared.attempt->by_kernel = true;
-    return n;
-  }
+  if (!CopyPages(writer, at, &source)) return attempt.End(-EFAULT);
+  const long n = WriteFromLog(shared, *writer, at);
+  if (n <= 0) return attempt.End(n);
   const auto written = static_cast<uint64_t>(n);
-  if (written < writer.length() || !position.Holds(static_cast<uint64_t>(at), written)) {
+  const bool is_short = written < writer->length();
+  if (is_short || !position.Holds(at, written)) {
     Tallies::Forget(shared.tally);
-    shared.attempt->unlogged = true;
-    shared.attempt->ends = written < writer.length();
-    return n;
+    attempt.unlogged = true;
+    if (is_short) return attempt.End(n);
+    attempt.done += written;
+    return Next::kGoPast;
   }
   *cursor = source;
-  const Lsn lsn = engine.log.Draw();
-  Tallies::Raise(shared.tally.lsn, lsn);
-  if (shared.lock.IsOwn()) {
-    writer.Commit(lsn);
-  } else {
-    shared.attempt->unlogged = true;
+  attempt.done += written;
+  Tallies::Raise(shared.tally.lsn, writer->Draw());
+  if (!shared.lock.IsOwn()) {
+    attempt.unlogged = true;
+    return Next::kGoPast;
   }
-  return n;
+  writer->Commit();
+  return Next::kDone;
 }
 
-// The same, and describes the file where that is missing.
-long WriteDescribed(const Shared& shared, uint64_t length, Cursor* cursor) {
+// One group, of at most `length` bytes. Describes the file where that is missing.
+Next WriteGroup(const Shared& shared, uint64_t length, Cursor* cursor) {
+  File& file = shared.access.file();
   const Position position(shared.call, shared.appends, shared.attempt->done);
-  const long at = position.Find();
-  if (at < 0) return at;
-  const long n = WriteGroup(shared, position, at, length, nullptr, cursor);
-  if (n != kUndescribed) return n;
-  sys::Scratch<pool::FileRecord> record;
-  if (DescribeShared(shared.call.fd, shared.access.file(), record.get()) < 0) return kGoesPast;
-  return WriteGroup(shared, position, at, length, record.get(), cursor);
+  const long found = position.Find();
+  if (found < 0) return shared.attempt->End(found);
+  const auto at = static_cast<uint64_t>(found);
+  // An append is one call of the kernel's, even if another process takes the lock away.
+  const bool whole = shared.appends;
+  if (whole && !engine.log.HoldsWhole(at, length)) return Next::kGoPast;
+  sys::Scratch<pool::FileRecord> scratch;
+  for (pool::FileRecord* record = nullptr;; record = scratch.get()) {
+    if (record != nullptr && !DescribeShared(shared.call.fd, file, record)) return Next::kGoPast;
+    nvlog::GroupWriter writer(engine.log, file.tag, shared.exits);
+    const Outcome outcome = writer.BeginData(at, length, record, whole);
+    if (outcome == Outcome::kUndeclared && record == nullptr) continue;
+    if (outcome != Outcome::kDone) return NextOf(outcome);
+    return WriteBegun(shared, position, at, &writer, cursor);
+  }
 }
 
 void Skip(Cursor* cursor, uint64_t n) {
@@ -161,37 +165,39 @@ void Skip(Cursor* cursor, uint64_t n) {
   }
 }
 
-// As for a cached file (data.cc): the kernel changes more than the log.
-void TouchAsForBadBuffer(const Shared& shared, uint64_t length) {
-  const Position position(shared.call, shared.appends, 0);
-  const long at = position.Find();
-  if (at < 0) return;
-  sys::Pwrite(shared.fd, engine.attachment.unreadable(), std::min(length, kUnreadable),
-              static_cast<uint64_t>(at));
-}
-
-long WriteGroups(const Shared& shared, uint64_t total) {
+Next WriteGroups(const Shared& shared, uint64_t total) {
   Attempt& attempt = *shared.attempt;
   Cursor cursor(shared.call.iov, shared.call.count);
   Skip(&cursor, attempt.done);
-  while (attempt.done < total && !attempt.unlogged) {
-    const long n = WriteDescribed(shared, total - attempt.done, &cursor);
-    if (n == -EFAULT) {
+  while (attempt.done < total) {
+    const uint64_t done = attempt.done;
+    const Next next = WriteGroup(shared, total - done, &cursor);
+    if (attempt.result == -EFAULT) {
       // Up to where the buffer ends, as the kernel does.
-      const uint64_t readable = cursor.Readable(total - attempt.done);
-      if (readable == 0 && attempt.done == 0) TouchAsForBadBuffer(shared, total);
-      total = attempt.done + readable;
-      if (readable > 0) continue;
+      const uint64_t readable = cursor.Readable(total - done);
+      if (readable > 0) attempt.result = 0;
+      if (readable == 0 && done == 0) {
+        const long at = Position(shared.call, shared.appends, 0).Find();
+        if (at >= 0) engine.attachment.WriteUnreadable(shared.fd, static_cast<uint64_t>(at), total);
+      }
+      total = done + readable;
+    } else if (attempt.done == total) {
+      break;
+    } else if (next != Next::kDone || attempt.done == done) {
+      return next;
     }
-    if (n <= 0) return n;
-    attempt.done += static_cast<uint64_t>(n);
   }
-  attempt.left = attempt.done < total && !attempt.ends;
-  return 0;
+  return Next::kDone;
+}
+
+// The kernel refuses such a call, also where an append would not write there.
+bool EndsBeyondEveryOffset(const WriteCall& call, uint64_t total) {
+  return call.offset != nullptr && total > static_cast<uint64_t>(INT64_MAX - *call.offset);
 }
 
 // True: a record of the call would need something that cannot be had.
-bool GoesPast(const Access& access, const WriteCall& call, bool appends) {
+bool GoesPast(const Access& access, const WriteCall& call, uint64_t total, bool appends) {
+  if (EndsBeyondEveryOffset(call, total)) return true;
   const Description& description = access.description();
   const bool has_own_offset =
       call.offset != nullptr || appends || !engine.process.IsForked(description);
@@ -199,42 +205,45 @@ bool GoesPast(const Access& access, const WriteCall& call, bool appends) {
          engine.pool().seats().ThroughFailed() != 0;
 }
 
-// With the tally's lock. 0, kLogFull; kGoesPast: recovery would not find the file, or somebody has
-// taken the lock away.
-long LogTruncate(int fd, File& file, uint64_t length, Tally& tally, const TallyLock& lock,
+// With the tally's lock. kDone, kAwaitRoom; kGoPast: recovery would not find the file, or somebody
+// has taken the lock away.
+Next LogTruncate(int fd, File& file, uint64_t length, Tally& tally, const TallyLock& lock,
                  uint64_t exits) {
   sys::Scratch<pool::FileRecord> scratch;
   for (pool::FileRecord* record = nullptr;; record = scratch.get()) {
-    if (record != nullptr && DescribeShared(fd, file, record) < 0) return kGoesPast;
-    nvlog::ThroughWriter writer(engine.through, file.tag, exits);
-    const Outcome outcome = writer.BeginTruncate(length, record);
+    if (record != nullptr && !DescribeShared(fd, file, record)) return Next::kGoPast;
+    nvlog::GroupWriter writer(engine.log, file.tag, exits);
+    const Outcome outcome = writer.BeginMark(nvlog::Kind::kTruncate, length, 0, record);
     if (outcome == Outcome::kUndeclared && record == nullptr) continue;
-    if (outcome != Outcome::kDone) return ResultOf(outcome);
-    const Lsn lsn = engine.log.Draw();
-    Tallies::Raise(tally.lsn, lsn);
-    if (!lock.IsOwn()) return kGoesPast;
-    writer.Commit(lsn);
+    if (outcome != Outcome::kDone) return NextOf(outcome);
+    Tallies::Raise(tally.lsn, writer.Draw());
+    if (!lock.IsOwn()) return Next::kGoPast;
+    writer.Commit();
     engine.checkpoint.NotePending();
-    return 0;
+    return Next::kDone;
   }
 }
 
 }  // namespace
 
-long WriteShared(Access& access, const WriteCall& call, uint64_t total, const Passing& passing,
+Next WriteShared(Access& access, const WriteCall& call, uint64_t total, const Passing& passing,
                  Attempt* attempt) {
   const PoolPin pin;
   if (!pin.ok() || !engine.checkpoint.Covers(access.file().device) ||
       engine.attachment.IsToBeBusy()) {
-    return kNeedsPool;
+    return Next::kJoin;
   }
   const bool appends = access.AppendsTo({call.offset, total, call.flags});
-  if (GoesPast(access, call, appends)) return kGoesPast;
+  if (GoesPast(access, call, total, appends)) return Next::kGoPast;
   const int fd = DescriptorFor(access, call, appends);
   Tally& tally = *passing.tally();
   const TallyLock lock(tally);
   const Standing now = Tallies::StandingOf(tally);
-  if (now.tag != passing.tag() || !now.known || !IsOwnTable()) return kUnknown;
+  if (now.tag != passing.tag() || !now.known || !IsOwnTable()) {
+    // Its next fsync settles the file; but one that is written without has to be settled here.
+    const bool settles = attempt->promises_sync && !attempt->Took(Next::kSettle);
+    return settles ? Next::kSettle : Next::kGoPast;
+  }
   NoteExits(access.file(), now.exits);
   engine.checkpoint.NotePending();
   return WriteGroups({access, call, appends, fd, attempt, tally, lock, now.exits}, total);
@@ -242,23 +251,23 @@ long WriteShared(Access& access, const WriteCall& call, uint64_t total, const Pa
 
 // Once before the call: the log must not bring back a part of the bytes that the kernel cuts off.
 // Once after it, for the checkpoint may have passed the first by then, and not the call.
-long TruncateShared(Access& access, int fd, uint64_t length, const Passing& passing,
-                    bool* unlogged) {
+Next TruncateShared(Access& access, int fd, uint64_t length, const Passing& passing,
+                    Attempt* attempt) {
   const PoolPin pin;
   File& file = access.file();
-  if (!pin.ok() || !engine.checkpoint.Covers(file.device)) return kNeedsPool;
-  if (engine.pool().seats().ThroughFailed() != 0) return kGoesPast;
+  if (!pin.ok() || !engine.checkpoint.Covers(file.device)) return Next::kJoin;
+  if (engine.pool().seats().ThroughFailed() != 0) return Next::kGoPast;
   Tally& tally = *passing.tally();
   const TallyLock lock(tally);
   const Standing now = Tallies::StandingOf(tally);
-  if (now.tag != passing.tag() || !now.known || !IsOwnTable()) return kGoesPast;
+  if (now.tag != passing.tag() || !now.known || !IsOwnTable()) return Next::kGoPast;
   NoteExits(file, now.exits);
   const auto log = [&] { return LogTruncate(fd, file, length, tally, lock, now.exits); };
-  if (const long error = log(); error < 0) return error;
+  if (const Next next = log(); next != Next::kDone) return next;
   const long result = sys::Ftruncate(fd, static_cast<off_t>(length));
-  *unlogged = result < 0 || log() < 0;
-  if (*unlogged) Tallies::Forget(tally);
-  return result;
+  attempt->unlogged = result < 0 || log() != Next::kDone;
+  if (attempt->unlogged) Tallies::Forget(tally);
+  return attempt->End(result);
 }
 
 }  // namespace nvcache::vfs

@@ -8,10 +8,10 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "src/nvlog/group_writer.h"
 #include "src/nvlog/kept.h"
-#include "src/nvlog/through.h"
 #include "tests/mirror/pool/image.h"
 #include "tests/unit/log_user.h"
 
@@ -32,7 +32,6 @@ class SourceTest : public testing::Test {
     test::MakePool(path_, size);
     test::Use(pool_, path_);
     EXPECT_TRUE(log_.Open(&pool_));
-    through_.Open(&log_);
     kept_.Open();
     a_.number = 1;
     b_.number = 2;
@@ -73,17 +72,19 @@ class SourceTest : public testing::Test {
   }
   void WriteThrough(nvlog::FileTag& file, const std::string& bytes) {
     pool::FileRecord record = RecordOf(file);
-    nvlog::ThroughWriter group(through_, file, 0);
+    nvlog::GroupWriter group(log_, file, 0);
     ASSERT_EQ(group.BeginData(0, bytes.size(), &record, true), Outcome::kDone);
     ASSERT_TRUE(group.AddPage(reinterpret_cast<const uint8_t*>(bytes.data()),
                               static_cast<uint32_t>(bytes.size())));
-    group.Commit(log_.Draw());
+    group.Draw();
+    group.Commit();
   }
   void Settle(nvlog::FileTag& file) {
     pool::FileRecord record = RecordOf(file);
-    nvlog::ThroughWriter group(through_, file, 0);
-    ASSERT_EQ(group.BeginSettled(log_.newest(), &record), Outcome::kDone);
-    group.Commit(log_.Draw());
+    nvlog::GroupWriter group(log_, file, 0);
+    ASSERT_EQ(group.BeginMark(Kind::kSettled, log_.newest(), 0, &record), Outcome::kDone);
+    group.Draw();
+    group.Commit();
   }
   void Name() {
     pool::NameRecord record = {};
@@ -95,9 +96,10 @@ class SourceTest : public testing::Test {
     record.folder_path_length = 7;
     std::memcpy(record.text, "name\0\0\0/folder\0", 16);  // a zero behind each of five
     ASSERT_TRUE(pool::IsNameRecord(record, pool::NameRecordSize(record)));
-    nvlog::ThroughWriter group(through_);
+    nvlog::GroupWriter group(log_);
     ASSERT_EQ(group.BeginName(record), Outcome::kDone);
-    group.Commit(log_.Draw());
+    group.Draw();
+    group.Commit();
   }
   Place Keep(Place place, nvlog::FileTag& file, Lsn* declared) {
     const nvlog::RecordHeader& header = log_.At(place);
@@ -138,13 +140,50 @@ class SourceTest : public testing::Test {
   const std::string path_ = folder_ / "pool";
   test::ScopedPool pool_, looked_at_;
   nvlog::Log log_;
-  nvlog::ThroughLog through_;
   nvlog::Kept kept_{log_};
   nvlog::FileTag a_, b_;
   PoolSource source_{looked_at_};
   std::unique_ptr<Cursor> cursor_;
   std::unique_ptr<Image> image_;
 };
+
+// A scan of the segments takes some time: it may pass a segment of a group that is still being
+// taken, and come to the next one of the same group when that has been.
+TEST_F(SourceTest, ASegmentIsMetAfterTheOneThatNamesIt) {
+  Write(a_, 0, "before");
+  Read();
+  const std::string bytes(log_.max_group_pages() * kPage, 'x');
+  pool::FileRecord record = RecordOf(b_);
+  nvlog::GroupWriter group(log_, b_);
+  ASSERT_EQ(group.BeginData(0, bytes.size(), &record), Outcome::kDone);
+  const pool::View& view = pool_.view();
+  const auto names = [&](uint32_t number, uint32_t other) {
+    const pool::SegmentHeader& next = *view.segment(number);
+    const pool::SegmentHeader& header = *view.segment(other);
+    return next.word != 0 && header.word != 0 && next.previous_number == other &&
+           next.previous_generation == header.generation;
+  };
+  uint32_t late = 0;  // newly taken, and named by another that is
+  const auto is_late = [&](uint32_t number) {
+    for (uint32_t next = 0; next < view.segment_count(); ++next) {
+      if (names(next, number) && view.segment(number)->previous_generation != 0) return true;
+    }
+    return false;
+  };
+  while (late < view.segment_count() && !is_late(late)) ++late;
+  ASSERT_LT(late, view.segment_count());
+  const uint64_t word = std::exchange(view.segment(late)->word, 0);
+  Read();
+  view.segment(late)->word = word;
+  pool_.seats().CountTaken();
+  for (size_t at = 0; at < bytes.size(); at += kPage) {
+    ASSERT_TRUE(group.AddPage(reinterpret_cast<const uint8_t*>(&bytes[at]), kPage, nullptr,
+                              nvlog::kNoPlace));
+  }
+  group.Commit();
+  Read();
+  ExpectSame();
+}
 
 TEST_F(SourceTest, ANewPoolIsAnEmptyOne) {
   EXPECT_EQ(Read(), 1);

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "mirror/pool/faults.h"
+#include "src/nvlog/log_reading.h"
 
 namespace nvcache::mirror {
 
@@ -22,7 +23,6 @@ World::World(const std::string& path, uint64_t seed, bool keeps) : random_(seed)
   for (User& user : users_) {
     test::Use(user.pool, path);
     EXPECT_TRUE(user.log.Open(&user.pool));
-    user.through.Open(&user.log);
     user.kept.Open();
   }
   for (uint32_t i = 0; i < kFiles; ++i) {
@@ -89,15 +89,15 @@ void World::WriteThrough(File& file) {
   const uint64_t by = random_.Below(2);
   User& user = users_[by];
   pool::FileRecord record = RecordOf(file);
-  nvlog::ThroughWriter group(user.through, file.tags[by], 0);
+  nvlog::GroupWriter group(user.log, file.tags[by], 0);
   const uint64_t page = random_.Below(kPages), length = 8 + random_.Below(kPage - 8);
   if (group.BeginData(page * kPage, length, &record, true) != nvlog::Outcome::kDone) return;
-  const Lsn lsn = user.log.Draw();
+  const Lsn lsn = group.Draw();
   // The bytes come before the LSN in a program; here they say what it is.
   const std::string bytes = Page(lsn, length);
   group.AddPage(reinterpret_cast<const uint8_t*>(bytes.data()), static_cast<uint32_t>(length));
   if (random_.OneIn(20)) return;
-  group.Commit(lsn);
+  group.Commit();
   // Which of the four lanes is of no interest: they have one checkpoint.
   Note(file, {lsn, user.pool.seat() * pool::kLogsOfSeat + pool::kThroughLog, &file, page, 1});
 }
@@ -117,7 +117,7 @@ void World::SyncStep() {
       users_[0].pool.StoreThroughCheckpoint(sync_bound_);
       break;
     default:
-      for (User& user : users_) user.through.Free(true);
+      for (User& user : users_) user.log.FreeThrough(true);
       sync_ = 0;
   }
 }

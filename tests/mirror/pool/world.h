@@ -4,12 +4,11 @@
 // steps of a cursor, and is the same for a seed. Files have pages of which each write is a version,
 // its LSN; so what a recovery from an image would make of the disk can be told from LSNs.
 //
-//   write-back    the file's process cleans: pages to the disk, copies of what a disk refuses, the
-//                 checkpoint, then segments are free: each a step of its own
-//   write-through the kernel has the bytes; a sync of all moves the checkpoint
-//   a file that fails   its groups are kept; newer copies may hide older ones; some day all of it
-//   is
-//                 on the disk, and copies become void, the oldest first
+//   write-back         the file's process cleans: pages to the disk, copies of what a disk refuses,
+//                      the checkpoint, then segments are free: each a step of its own
+//   write-through      the kernel has the bytes; a sync of all moves the checkpoint
+//   a file that fails  its groups are kept; newer copies may hide older ones; some day all of it is
+//                      on the disk, and copies become void, the oldest first
 #ifndef NVCACHE_TESTS_MIRROR_POOL_WORLD_H_
 #define NVCACHE_TESTS_MIRROR_POOL_WORLD_H_
 
@@ -24,7 +23,6 @@
 #include "src/nvlog/group_writer.h"
 #include "src/nvlog/kept.h"
 #include "src/nvlog/log.h"
-#include "src/nvlog/through.h"
 #include "tests/kit/random.h"
 #include "tests/mirror/pool/image.h"
 #include "tests/unit/support.h"
@@ -74,7 +72,6 @@ class World {
   struct User {
     test::ScopedPool pool;
     nvlog::Log log;
-    nvlog::ThroughLog through;
     nvlog::Kept kept{log};
     Stage stage = Stage::kLook;
     nvlog::Log::Ends ends;

@@ -35,6 +35,19 @@ class Etcd {
     ++revision_;
   }
 
+  // The mirror's key lives so long, if etcd can be reached.
+  void Hold(Time until) {
+    if (up_) held_ = until;
+  }
+  // Whether it does; nothing: etcd has not answered.
+  void FindWriter(std::function<void(bool lives)> found) {
+    Ask(
+        [this, found](std::function<void(std::function<void()>)> answer) {
+          answer([found, lives = held_ > schedule_.now()] { found(lives); });
+        },
+        [] {});
+  }
+
   void Read(Found found) {
     Ask(
         [this, found](std::function<void(std::function<void()>)> answer) {
@@ -88,6 +101,7 @@ class Etcd {
   bool up_ = true, reliable_ = false;
   std::optional<Record> record_;
   uint64_t revision_ = 0;
+  Time held_ = 0;
 };
 
 }  // namespace nvcache::simulation

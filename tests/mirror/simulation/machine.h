@@ -34,6 +34,7 @@ struct World {
   Versions acknowledged = {};     // that a sync which has returned covers
   std::function<void()> look;     // called when a sync has returned, and `acknowledged` was raised
   std::function<void()> replays;  // when a recovery begins to change the disk
+  std::function<void(const Record&)> takes;  // when one is about to change the record
 };
 
 std::string AddressOf(size_t server);

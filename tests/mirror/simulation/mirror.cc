@@ -13,6 +13,22 @@ constexpr mirror::Link::Options kLink = {
     .silence = 60 * kMillisecond, .retry = 10 * kMillisecond, .window = 400};
 constexpr Time kPatience = 150 * kMillisecond;
 constexpr Time kTick = 4 * kMillisecond;
+constexpr Time kLease = 100 * kMillisecond;
+
+// A server that takes nobody's key.
+class Guard : public End {
+ public:
+  explicit Guard(Net* net) : net_(*net) {}
+  void Connected(Connection) override {}
+  void Arrived(Connection connection, const Message&) override {
+    net_.ToClient(connection, {.type = mirror::Type::kRefused, .why = mirror::Refusal::kForbidden});
+    net_.CloseServer(connection);
+  }
+  void Ended(Connection) override {}
+
+ private:
+  Net& net_;
+};
 
 // No two processes have the same.
 std::string NewSelf(World& world) { return "process " + std::to_string(world.random->Next()); }
@@ -37,10 +53,8 @@ class Connections::Wire : public mirror::Link::Wire {
   ~Wire() override { Wire::Close(); }
 
   void Connect() override {
-    World& world = owner_.world_;
-    owner_.open_[server_] = world.net->Connect(
-        owner_.weak_from_this(),
-        world.reached[server_] ? std::weak_ptr<End>(world.servers[server_]) : std::weak_ptr<End>());
+    owner_.open_[server_] =
+        owner_.world_.net->Connect(owner_.weak_from_this(), owner_.EndOf(server_));
   }
   void Close() override {
     const Connection connection = std::exchange(owner_.open_[server_], 0);
@@ -115,6 +129,7 @@ Mirror::Mirror(World* world, Machine* machine, bool takes_over)
 void Mirror::Start() { Tick(); }
 
 void Mirror::Tick() {
+  if (machine_.has_etcd_ && writer_->failure().empty()) world_.etcd->Hold(now() + kLease);
   writer_->Tick(now());
   world_.schedule->After(kTick, [this, self = weak_from_this()] {
     const auto alive = self.lock();
@@ -168,8 +183,12 @@ void Mirror::Drain(Position position) { machine_.Drain(position); }
 
 // ---- A recovery
 
-Recovery::Recovery(World* world, Versions* disk)
-    : Connections(world), disk_(*disk), holder_(world->servers.size()) {
+Recovery::Recovery(World* world, Versions* disk, Door door)
+    : Connections(world),
+      disk_(*disk),
+      door_(door),
+      guard_(std::make_shared<Guard>(world->net)),
+      holder_(world->servers.size()) {
   recoverer_ = std::make_unique<mirror::Recoverer>(
       mirror::Recoverer::Options{.name = "pool", .self = NewSelf(*world), .link = kLink}, this);
 }
@@ -190,7 +209,23 @@ void Recovery::ReadRecord() {
   });
 }
 
+void Recovery::AskForMirror() {
+  world_.etcd->FindWriter([this, self = weak_from_this()](bool lives) {
+    const auto alive = self.lock();
+    if (alive == nullptr) return;
+    // Answers overtake each other: an older one may come when the name was taken by a newer one.
+    if (recoverer_->phase() == mirror::Recoverer::Phase::kLooking) lives_ = lives;
+    recoverer_->HeardOfMirror(lives);
+  });
+}
+
+std::weak_ptr<End> Recovery::EndOf(size_t server) const {
+  if (door_ == Door::kNone) return {};
+  return door_ == Door::kForbidden ? std::weak_ptr<End>(guard_) : Connections::EndOf(server);
+}
+
 void Recovery::WriteRecord(const Record& record, uint64_t revision) {
+  world_.takes(record);
   world_.etcd->Write(record, revision,
                      [this, self = weak_from_this()](Outcome outcome, uint64_t now_revision) {
                        if (const auto alive = self.lock())

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,10 @@ class Connections : public End, public std::enable_shared_from_this<Connections>
   virtual void OnConnected(size_t server) = 0;
   virtual void OnMessage(size_t server, const Message& message) = 0;
   virtual void OnClosed(size_t server) = 0;
+  virtual std::weak_ptr<End> EndOf(size_t server) const {
+    return world_.reached[server] ? std::weak_ptr<End>(world_.servers[server])
+                                  : std::weak_ptr<End>();
+  }
   Time now() const { return world_.schedule->now(); }
 
   World& world_;
@@ -81,16 +86,23 @@ class Mirror : public Connections, public mirror::Writer::Host {
   std::unique_ptr<mirror::Writer> writer_;
 };
 
+// What servers make of a recovery: they take its key, do not, or are never reached from there.
+enum class Door { kOpen, kForbidden, kNone };
+
 class Recovery : public Connections, public mirror::Recoverer::Host {
  public:
   // It changes `disk`.
-  Recovery(World* world, Versions* disk);
+  Recovery(World* world, Versions* disk, Door door);
   void Start();
   const mirror::Recoverer& recoverer() const { return *recoverer_; }
+  // What it was told: by so many servers that it has a right to come, and that the mirror lives.
+  size_t answered() const { return answered_.size(); }
+  bool lives() const { return lives_; }
 
   void ReadRecord() override;
   void WriteRecord(const Record& record, uint64_t revision) override;
   std::unique_ptr<mirror::Link::Wire> MakeWire(size_t holder, const std::string& address) override;
+  void AskForMirror() override;
   bool Prepare(const mirror::Id& lineage, uint64_t pool_size) override;
   void WritePool(const mirror::Range& range, const uint8_t* bytes) override;
   std::unique_ptr<mirror::Cursor> OpenCursor(Position position) override;
@@ -99,9 +111,11 @@ class Recovery : public Connections, public mirror::Recoverer::Host {
  protected:
   void OnConnected(size_t server) override { recoverer_->Connected(holder_[server], now()); }
   void OnMessage(size_t server, const Message& m) override {
+    if (m.type == mirror::Type::kPromised) answered_.insert(server);
     recoverer_->Take(holder_[server], m, now());
   }
   void OnClosed(size_t server) override { recoverer_->Closed(holder_[server], now()); }
+  std::weak_ptr<End> EndOf(size_t server) const override;
 
  private:
   void Tick();
@@ -109,7 +123,11 @@ class Recovery : public Connections, public mirror::Recoverer::Host {
 
   Versions& disk_;
   Bytes pool_;
+  const Door door_;
+  std::shared_ptr<End> guard_;  // in the place of each server, if it takes no key
   std::vector<size_t> holder_;  // by server
+  std::set<size_t> answered_;
+  bool lives_ = false;
   std::unique_ptr<mirror::Recoverer> recoverer_;
 };
 

@@ -39,7 +39,8 @@ Run::Run(uint64_t seed, std::optional<Rule> broken, Notes* notes)
              .servers = {},
              .reached = {},
              .look = {},
-             .replays = {}},
+             .replays = {},
+             .takes = {}},
       notes_(notes) {
   const size_t count = random_.OneIn(4) ? 5 : random_.OneIn(8) ? 1 : 3;
   for (size_t i = 0; i < count; ++i) {
@@ -48,7 +49,12 @@ Run::Run(uint64_t seed, std::optional<Rule> broken, Notes* notes)
     world_.reached.push_back(true);
   }
   world_.look = [this] { Look(); };
-  world_.replays = [this] { CheckSpread(); };
+  world_.replays = [this] {
+    CheckSpread();
+    if (machine_ != nullptr) CondemnMachine();
+    if (zombie_ != nullptr && !heals_ && random_.OneIn(2)) KillReplay();
+  };
+  world_.takes = [this](const Record& wanted) { CheckTaking(wanted); };
 }
 
 void Run::Note(const std::string& text) {
@@ -192,7 +198,8 @@ void Run::TroubleMachine() {
     case 0:
       return LosePower();
     case 1:
-      return Isolate();
+      Isolate(true);
+      return StartRecovery();
     case 2:
       Note("the machine is stopped");
       For(
@@ -223,10 +230,33 @@ void Run::TroubleMachine() {
 }
 
 void Run::TroubleRecovery() {
-  if (recovery_ == nullptr) return;
+  if (recovery_ == nullptr) return Mistake();
   Note("the recovery is killed");
   recovery_ = nullptr;
   StartRecovery();
+}
+
+// Some files are changed by then, and the isolated machine has time to come back.
+void Run::KillReplay() {
+  schedule_.After(schedule_.Within(8 * kMillisecond), [this, it = std::weak_ptr(recovery_)] {
+    if (recovery_ == nullptr || recovery_ != it.lock()) return;
+    Note("the recovery is killed while it changes files");
+    recovery_ = nullptr;
+    schedule_.After(schedule_.Within(kSecond), [this] { StartRecovery(); });
+  });
+}
+
+// Somebody begins a recovery while the machine lives, and thinks better of it. If that comes too
+// late, the machine is lost.
+void Run::Mistake() {
+  if (machine_ == nullptr || !etcd_.record()) return;
+  Note("a recovery is begun by mistake");
+  BeginRecovery(static_cast<Door>(random_.OneIn(2) ? 0 : random_.Below(3)));
+  schedule_.After(schedule_.Within(200 * kMillisecond), [this, it = std::weak_ptr(recovery_)] {
+    if (machine_ == nullptr || recovery_ == nullptr || recovery_ != it.lock()) return;
+    Note("it is taken back");
+    recovery_ = nullptr;
+  });
 }
 
 void Run::Heal() {
@@ -258,12 +288,14 @@ void Run::LosePower() {
   syncs_ += machine_->synced();
   disk_ = random_.OneIn(2) ? machine_->disk() : machine_->LuckyDisk();
   machine_ = nullptr;
+  recovery_ = nullptr;  // one that was begun by mistake
   StartRecovery();
 }
 
-// It seems to be lost: another one takes its disk, and then it goes on.
-void Run::Isolate() {
+// It seems to be lost: another one takes its disk, and then it may go on.
+void Run::Isolate(bool goes_on) {
   Note("the machine is isolated");
+  if (goes_on) recovery_ = nullptr;  // one that was begun by mistake
   syncs_ += machine_->synced();
   disk_ = random_.OneIn(2) ? machine_->disk() : machine_->LuckyDisk();
   zombie_ = std::exchange(machine_, nullptr);
@@ -273,13 +305,20 @@ void Run::Isolate() {
   // One that has no epoch is no danger, but would get one.
   const bool owns = zombie_->mirror() != nullptr && zombie_->mirror()->writer().epoch() != 0;
   if (!owns) zombie_->KillMirror();
+  if (!goes_on) return;
   schedule_.After(schedule_.Soon(2 * kSecond), [this, zombie = std::weak_ptr(zombie_)] {
     const auto it = zombie.lock();
     if (it == nullptr) return;
     Note("the isolated machine goes on");
     it->Stop(false);
   });
-  StartRecovery();
+}
+
+// A recovery that was begun by mistake is about to change files: nobody can take it back now, and
+// the machine is lost. It goes on at once.
+void Run::CondemnMachine() {
+  Isolate(false);
+  zombie_->Stop(false);
 }
 
 void Run::StartRecovery() {
@@ -287,20 +326,30 @@ void Run::StartRecovery() {
     if (recovery_ != nullptr || machine_ != nullptr) return;
     if (!etcd_.record()) return Recovered();  // no mirror has ever come
     Note("a recovery begins");
-    recovery_ = std::make_shared<Recovery>(&world_, &disk_);
-    recovery_since_ = schedule_.now();
-    recovery_->Start();
+    BeginRecovery(Door::kOpen);
   });
+}
+
+void Run::BeginRecovery(Door door) {
+  recovery_ = std::make_shared<Recovery>(&world_, &disk_, door);
+  recovery_since_ = schedule_.now();
+  recovery_->Start();
+}
+
+// The isolated machine starts its mirror again as well: when there is none, and now and then when
+// it has lost its name.
+void Run::WatchZombie() {
+  if (zombie_ == nullptr || !zombie_->had_mirror()) return;
+  const Mirror* mirror = zombie_->mirror();
+  const bool failed = mirror != nullptr && !mirror->writer().failure().empty();
+  if (mirror == nullptr || (failed && random_.OneIn(10))) zombie_->StartMirror(false);
 }
 
 // Somebody starts the mirror again when there is none.
 void Run::WatchMirror() {
   schedule_.After(20 * kMillisecond, [this] {
     WatchMirror();
-    // The isolated machine starts its mirror again as well.
-    if (zombie_ != nullptr && zombie_->mirror() == nullptr && zombie_->had_mirror()) {
-      zombie_->StartMirror(false);
-    }
+    WatchZombie();
     if (machine_ == nullptr) return;
     const Mirror* mirror = machine_->mirror();
     if (mirror == nullptr) {
@@ -311,6 +360,21 @@ void Run::WatchMirror() {
     const std::string& failure = mirror->writer().failure();
     // What a lost machine's mirror has asked for is done only now. A person knows that it is lost.
     if (failure.find("--take-over") != std::string::npos) return machine_->StartMirror(true);
+    // A recovery that was begun by mistake has taken the name, and no file was changed by it.
+    if (failure.find("begin the mirror anew") != std::string::npos) {
+      Note("the mirror begins anew");
+      return machine_->StartMirror(false);
+    }
+    // The isolated machine, which a person took for lost, had become `mirrored` again.
+    if (zombie_ != nullptr && failure.find("recover --mirror") != std::string::npos) {
+      return LosePower();
+    }
+    // It can no more be taken back, or has taken the name of a mirror that was not there.
+    const bool is_lost = machine_->pool().state == State::kFenced;
+    if (!failure.empty() && is_lost) {
+      Isolate(true);
+      return StartRecovery();
+    }
     if (!failure.empty()) return Fail("the mirror: " + failure);
     if (mirror->writer().HasEnded()) machine_->KillMirror();
   });
@@ -328,13 +392,22 @@ void Run::WatchRecovery() {
     WatchRecovery();
     if (recovery_ == nullptr) return;
     const mirror::Recoverer& recoverer = recovery_->recoverer();
+    const bool is_over = recoverer.phase() == Phase::kDone || recoverer.phase() == Phase::kNothing;
+    // It was begun by mistake.
+    if (machine_ != nullptr) {
+      if (is_over || !recoverer.failure().empty()) recovery_ = nullptr;
+      return;
+    }
     // The isolated machine's mirror has come back first: a person begins again.
     if (!recoverer.failure().empty() && zombie_ != nullptr) {
       recovery_ = nullptr;
       return StartRecovery();
     }
     if (!recoverer.failure().empty()) return Fail("the recovery: " + recoverer.failure());
-    if (recoverer.phase() == Phase::kDone || recoverer.phase() == Phase::kNothing) {
+    if (is_over) return Recovered();
+    // A person knows that the isolated machine is lost, and has a new mirror take over.
+    const bool is_real = etcd_.record()->mode == Mode::kReal;
+    if (is_real && recoverer.MirrorLives() && schedule_.now() - recovery_since_ > kSecond) {
       return Recovered();
     }
     const bool is_hopeless =
@@ -374,8 +447,23 @@ size_t Run::Remembering() const {
   return static_cast<size_t>(std::count_if(holders.begin(), holders.end(), remembers));
 }
 
-// A recovery that comes later finds the same image, whichever majority it asks.
+// A recovery asks before it changes anything.
+void Run::CheckTaking(const Record& wanted) {
+  const Record& known = *recovery_->recoverer().record().known();
+  if (wanted.mode == Mode::kReal && known.mode == Mode::kReal) {
+    if (recovery_->lives()) Fail("a recovery takes the name of a mirror that lives");
+    return;
+  }
+  if (recovery_->answered() >= known.Majority()) return;
+  Fail("a recovery changes the record, and no majority has taken its key");
+}
+
+// A recovery that comes later finds the same image, whichever majority it asks; and the pool does
+// not come back, whether or not a machine that has it lives.
 void Run::CheckSpread() {
+  if (etcd_.record()->mode != Mode::kRecovering) {
+    Fail("a recovery changes the disk, and the record does not say so");
+  }
   const Record& record = *recovery_->recoverer().record().known();
   // One that has forgotten since had it, or was not counted.
   const auto has = [this, &record](const mirror::Holder& holder) {

@@ -43,15 +43,20 @@ class Run {
   void TroubleNet();
   void TroubleMachine();
   void TroubleRecovery();
+  void KillReplay();
+  void Mistake();
   void Heal();
   void For(Time most, std::function<void()> begin, std::function<void()> end);
 
   // A machine is lost, and another one takes over.
   void NewMachine();
   void LosePower();
-  void Isolate();
+  void Isolate(bool goes_on);
   void StartRecovery();
+  void BeginRecovery(Door door);
+  void CondemnMachine();
   void WatchMirror();
+  void WatchZombie();
   void WatchRecovery();
   void WatchDisk();
   void Recovered();
@@ -59,6 +64,7 @@ class Run {
   // Recoveries that could begin now.
   const Memory& MemoryAt(const std::string& address) const;
   size_t Remembering() const;
+  void CheckTaking(const Record& wanted);
   void CheckSpread();
   void Look();
   void LookAt(const Versions& disk);

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// A file's stat, and the time of its birth. A file system gives out the number of a file that is
+// gone again: by its birth, a file is told from those that had its number before. One call has
+// both.
+#ifndef NVCACHE_SYS_BORN_STAT_H_
+#define NVCACHE_SYS_BORN_STAT_H_
+
+#include <sys/stat.h>
+
+#include <cstdint>
+
+namespace nvcache::sys {
+
+using Stat = struct stat;
+
+struct BornStat : Stat {
+  uint64_t birth = 0;  // ns since 1970; 0: the file system does not say, or the call is not there
+};
+
+uint64_t BirthOf(const struct statx& st);
+// st_dev as programs see it.
+uint64_t DeviceOf(const struct statx& st);
+
+// They answer as Fstatat and Fstat do.
+long LookAt(int dirfd, const char* path, BornStat* st, int flags);
+long Look(int fd, BornStat* st);
+
+}  // namespace nvcache::sys
+
+#endif  // NVCACHE_SYS_BORN_STAT_H_

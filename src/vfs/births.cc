@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "src/vfs/births.h"
+
+#include "src/sys/kernel.h"
+#include "src/vfs/engine/access.h"
+#include "src/vfs/engine/through.h"
+#include "src/vfs/engine/through_file.h"
+#include "src/vfs/folder.h"
+
+namespace nvcache::vfs {
+
+namespace {
+
+using lease::Standing;
+using lease::Tallies;
+using lease::Tally;
+using pool::NameRecord;
+
+uint64_t TagOfCreated(const NameRecord& record) {
+  constexpr uint64_t kNsOfSecond = 1000 * 1000 * 1000;
+  const pool::Identity& file = record.file;
+  const uint64_t birth =
+      static_cast<uint64_t>(file.birth_seconds) * kNsOfSecond + file.birth_nanoseconds;
+  return lease::TagOf(record.device, file.inode, birth, S_IFREG);
+}
+
+bool MayBeWrittenUnseen(const File& file) {
+  return engine.tallies.AnybodyPasses(TagOf(file), file.device, file.inode) ||
+         engine.leases.IsHandedOn(file.device, file.inode);
+}
+
+}  // namespace
+
+// A process that has written to it before it has the tag has left some bytes there; one that is at
+// it still is passing.
+void BeginKnown(int fd, const NameRecord* record) {
+  sys::BornStat st;
+  if (record == nullptr && sys::Look(fd, &st) < 0) return;
+  const uint64_t tag = record != nullptr ? TagOfCreated(*record) : lease::TagOf(st);
+  Tally& tally = engine.tallies.At(tag);
+  if (!GetTag(tally, tag)) {
+    engine.checkpoint.EndPending();  // of another file, which has it
+    if (!GetTag(tally, tag)) return;
+  }
+  Access access;
+  if (access.Enter(fd, Access::kData) != 0 || access.cached()) return;
+  File& file = access.file();
+  if (TagOf(file) != tag) return;
+  const uint32_t changes = file.changes.load();
+  const Standing then = Tallies::StandingOf(tally);
+  if (then.tag != tag || MayBeWrittenUnseen(file)) return;
+  if (sys::Fstat(fd, &st) < 0 || st.st_size != 0) return;
+  if (!Tallies::Change(tally, then, {tag, then.exits, true})) return;
+  sys::Scratch<pool::FileRecord> said;
+  if (record != nullptr && pool::DescribeMade(*record, said.get())) {
+    file.exits_seen.store(then.exits);
+    NoteDescription(file, changes, *said);
+  }
+  access.Leave();
+  TableLock lock;
+  const Description* description = engine.descriptors.Of(fd);
+  if (IsDescription(description)) engine.files.SayOpen(*description->file.load());
+}
+
+void BeginKnownFolder(int dirfd, const char* name, uint64_t tag, uint32_t own) {
+  Tally& tally = engine.tallies.At(tag);
+  if (!engine.tallies.SetTag(tally, tag)) return;
+  const Standing then = Tallies::StandingOf(tally);
+  if (then.tag != tag || !engine.tallies.AwaitNaming()) return;
+  if (engine.tallies.AnybodyChanges(tag, own)) return;
+  if (IsEmptyFolder(dirfd, name)) Tallies::Change(tally, then, {tag, then.exits, true});
+}
+
+void BeginKnownLink(const NameRecord& record, uint64_t tag, uint64_t mark) {
+  Tally& tally = engine.tallies.At(tag);
+  if (!engine.tallies.SetTag(tally, tag)) return;
+  const Standing then = Tallies::StandingOf(tally);
+  if (then.tag != tag || engine.tallies.AnybodyPasses(tag, record.device, record.file.inode)) {
+    return;
+  }
+  if (Tallies::Change(tally, then, {tag, then.exits, true})) tally.left.store(mark);
+}
+
+void SyncElsewhere(int fd) {
+  sys::Scratch<char[pool::kMaxPath]> path;
+  struct stat st;
+  Folder folder;
+  if (sys::Fstat(fd, &st) < 0 || !ReadPath(fd, st.st_dev, st.st_ino, path.get()) ||
+      !folder.Find(AT_FDCWD, path.get(), false)) {
+    return engine.tallies.NoteUnlogged(0);  // wherever it is
+  }
+  folder.BeginPassing();
+  if (folder.tally() == nullptr) return engine.tallies.NoteUnlogged(folder.device());
+  folder.GoPast();
+  if (!folder.MakeKnown(1) && !folder.Sync()) engine.tallies.NoteUnlogged(0);
+}
+
+}  // namespace nvcache::vfs

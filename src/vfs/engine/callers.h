@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Whether every call by which the process can change or read a file comes to us (I17). Code that
+// calls the kernel past libc can: so the code is looked at (src/rawcall) before the pool is
+// attached, and code that comes later when it comes.
+//
+//   kNotLooked --- Know(): nothing was found -------------> kCaught
+//              --- Know(): an object calls past libc -----> kRaw
+//   kCaught    --- the same, of what has come since ------> kRaw
+//
+// A raw process has every file as the kernel's for the rest of its life, and each of its syncs is
+// real: nothing is cached, nothing is in the log, no folder is known; other processes take what it
+// opens for writing as written unseen.
+#ifndef NVCACHE_VFS_ENGINE_CALLERS_H_
+#define NVCACHE_VFS_ENGINE_CALLERS_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "src/sys/text.h"
+
+namespace nvcache::vfs {
+
+// Executable memory of a program's own making that is not larger may be a stub that makes a call;
+// what is larger belongs to a compiler, and compilers call libc.
+inline constexpr size_t kLargestStub = 64 << 10;
+
+class Callers {
+ public:
+  constexpr Callers() = default;
+
+  // Once, when the settings are known.
+  void Begin();
+  // Looks at all that has come since it last did. False: the process is raw. `starts`: the program
+  // has not begun. No lock: it calls the dynamic linker, and may publish files.
+  bool Know(bool starts = false);
+  // No lock, in both.
+  bool are_known() const { return standing_.load(std::memory_order_acquire) == Standing::kCaught; }
+  bool are_raw() const { return standing_.load(std::memory_order_relaxed) == Standing::kRaw; }
+
+  // Somebody can look, and it is asked for.
+  static bool looks();
+  // The dynamic linker has loaded something. No lock.
+  void LookAtLoaded();
+  // The program has made memory executable. Any time.
+  void NoteExecutable() { made_executable_.store(true, std::memory_order_relaxed); }
+  // It was made so after Know(): looks at it. No lock.
+  void LookAtMemory(const void* address, size_t n);
+  // Code calls that is not to be looked at. No lock.
+  void BecomeRaw(const char* culprit, bool starts = false);
+
+ private:
+  enum class Standing : uint8_t { kNotLooked, kCaught, kRaw };
+
+  bool HasNews() const;
+  bool Look(sys::Text<256>* culprit);
+  bool LookAtObjects(sys::Text<256>* culprit);
+  static bool LookAtMappings(sys::Text<256>* culprit);
+
+  std::atomic<Standing> standing_{Standing::kNotLooked};
+  std::atomic<bool> made_executable_{false};
+  std::atomic<uint64_t> loads_{0};  // Host::count_loads() when it was looked last
+};
+
+}  // namespace nvcache::vfs
+
+#endif  // NVCACHE_VFS_ENGINE_CALLERS_H_

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "src/vfs/engine/passing.h"
+
+#include "src/sys/check.h"
+#include "src/sys/kernel.h"
+#include "src/vfs/engine/through.h"
+#include "src/vfs/engine/through_file.h"
+
+namespace nvcache::vfs {
+
+namespace {
+
+using lease::Tallies;
+using lease::Tally;
+
+// Recovery has no file then that a pending group could be laid over; or the file system has lost
+// the removal, and what was written after it, which a sync would have kept.
+bool HasNoName(int fd) {
+  struct stat st;
+  return fd >= 0 && sys::Fstat(fd, &st) == 0 && st.st_nlink == 0;
+}
+
+}  // namespace
+
+Tally* Passing::Begin(uint64_t tag) {
+  NVCACHE_CHECK(tag_ == 0);
+  if (tag == 0 || !engine.leases.is_open()) return nullptr;
+  tag_ = tag;
+  engine.tallies.BeginPassing(tag_);
+  tally_ = engine.tallies.Find(tag_);
+  return tally_;
+}
+
+Tally* Passing::Begin(const File& file) { return Begin(TagOf(file)); }
+
+void Passing::End() {
+  if (tag_ != 0 && engine.leases.is_open()) engine.tallies.EndPassing(tag_);
+  tag_ = 0;
+  tally_ = nullptr;
+}
+
+// A process that cannot have the pool is as one without NVCache, where others do not see to it in
+// time: pending groups may undo its call after a power failure.
+long Passing::GoPast(int fd) const {
+  if (tally_ == nullptr) return 0;
+  {
+    const TallyLock lock(*tally_);
+    if (Tallies::StandingOf(*tally_).tag != tag_) return 0;
+    Tallies::Forget(*tally_);
+  }
+  if (!engine.tallies.IsPending(*tally_) || HasNoName(fd)) return 0;
+  if (fd >= 0) {
+    JoinShared(fd);
+    SettleShared(fd);
+  }
+  return EndPending(*tally_);
+}
+
+}  // namespace nvcache::vfs

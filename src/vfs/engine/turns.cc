@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "src/vfs/engine/turns.h"
+
+#include "src/sys/check.h"
+#include "src/sys/kernel.h"
+#include "src/vfs/engine/outside.h"
+#include "src/vfs/engine/states.h"
+#include "src/vfs/engine/through.h"
+#include "src/vfs/engine/through_file.h"
+
+namespace nvcache::vfs {
+
+namespace {
+
+using lease::Standing;
+using lease::Tallies;
+using lease::Tally;
+
+// A descriptor of the program's; -1: none. Table lock.
+int DescriptorOf(const File& file) {
+  const Description* hinted = engine.descriptors.Of(file.turn_fd.load());
+  if (IsDescription(hinted) && hinted->file.load() == &file) return file.turn_fd.load();
+  for (const Description* d = file.descriptions; d != nullptr; d = d->next) {
+    if (const int fd = engine.descriptors.NumberOf(*d); fd >= 0) return fd;
+  }
+  return -1;
+}
+
+}  // namespace
+
+void Turns::End(bool again) {
+  NVCACHE_CHECK(engine.table_lock.IsLocked());
+  if (again) taken_.store(true);
+  GiveBackAll();
+  // Files of the first turn were not listed: no process has to list what it writes that never lets
+  // go of a lock.
+  if (turn_.fetch_add(1) == 0) {
+    for (int fd = 0; fd < static_cast<int>(engine.descriptors.end()); ++fd) {
+      const Description* description = engine.descriptors.Of(fd);
+      if (IsDescription(description)) description->file.load()->turn_fd.store(fd);
+    }
+    engine.files.ForEach([this](File& file) {
+      if (IsKernels(file.state.load()) && file.said_open) Keep(file);
+    });
+    return;
+  }
+  for (File* file = listed_.exchange(nullptr); file != nullptr;) {
+    File* const next = file->turn_next;
+    file->in_turn.store(false);
+    Keep(*file);
+    file = next;
+  }
+}
+
+// Closed ones as well, of which something is pending. One that a child of fork has from its parent
+// is in the parent's cache.
+void Turns::GiveBackAll() {
+  if (!engine.files.AnyInCaches()) return;
+  engine.files.ForEach([](File& file) {
+    if (file.state.load() == State::kCached) GiveBack(file);
+  });
+}
+
+// The numbers of groups and exits are read first. A call of ours that comes later than the look at
+// the file changes them, or is seen to be passing.
+void Turns::Keep(File& file) {
+  if (!engine.leases.is_open() || !IsKernels(file.state.load())) return;
+  Tally* tally = engine.tallies.Find(TagOf(file));
+  const int fd = tally != nullptr ? DescriptorOf(file) : -1;
+  if (fd < 0) return;
+  const Standing now = Tallies::StandingOf(*tally);
+  const uint32_t left_at = Tallies::Progress(*tally);
+  struct stat st;
+  if (now.tag != TagOf(file) || sys::Fstat(fd, &st) < 0) return;
+  // Another thread is at a call: it does not wait for the lock that is let go of.
+  if (engine.tallies.AnybodyChanges(now.tag, 0)) {
+    file.turn.store(turn_.load());
+    List(file);
+    return;
+  }
+  if (file.turn.load() == 0) file.turn.store(~uint64_t{0});
+  file.left_written = BytesMark(st);
+  Tallies::KeepLeft(*tally, now.known ? MarkOf(st.st_ctim, static_cast<uint64_t>(st.st_size)) : 0,
+                    left_at);
+}
+
+void Turns::List(File& file) {
+  if (file.in_turn.exchange(true)) return;
+  File* head = listed_.load();
+  do {
+    file.turn_next = head;
+  } while (!listed_.compare_exchange_weak(head, &file));
+}
+
+// A file that was opened in this turn was looked at then.
+void Turns::Look(File& file, int fd, Tally& tally, uint32_t passing) {
+  const uint64_t turn = turn_.load();
+  const bool opened_since = file.turn.load() == 0;
+  file.turn_fd.store(fd);
+  if (!opened_since && !engine.leases.RemembersHandOn(file.device, file.inode)) {
+    const uint64_t left = tally.left.load();
+    const uint32_t left_at = tally.left_at.load();
+    struct stat st;
+    if (sys::Fstat(fd, &st) < 0) return;
+    if (!IsAsItWasLeft(tally, st)) {
+      const bool ours = left == 0 || tally.left.load() != left ||
+                        engine.tallies.AnybodyChanges(TagOf(file), passing) ||
+                        Tallies::Progress(tally) != left_at;
+      if (!ours && file.left_written != BytesMark(st)) WrittenOutside(file, fd);
+      const TallyLock lock(tally);
+      if (Tallies::StandingOf(tally).tag == TagOf(file)) Tallies::Forget(tally);
+    }
+  }
+  file.turn.store(turn);
+  List(file);
+}
+
+}  // namespace nvcache::vfs

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "src/vfs/name_files.h"
+
+#include <errno.h>
+
+#include "src/sys/kernel.h"
+#include "src/vfs/engine/access.h"
+#include "src/vfs/engine/states.h"
+#include "src/vfs/engine/through_file.h"
+#include "src/vfs/name_log.h"
+
+namespace nvcache::vfs {
+
+namespace {
+
+using lease::Standing;
+using lease::Tallies;
+using lease::Tally;
+
+// A process that follows the file describes it anew: the log's path of it is old. A write of
+// it that is under way has the tally's lock, so its LSN is below that of the new name.
+void NoteMove(uint64_t tag) {
+  Tally* tally = engine.tallies.Find(tag);
+  if (tally == nullptr) return;
+  const TallyLock lock(*tally);
+  const Standing now = Tallies::StandingOf(*tally);
+  if (now.tag == tag) {
+    Tallies::Change(*tally, now, {tag, now.exits + 1, now.known, now.refused});
+  }
+}
+
+// A file of our cache becomes write-through, with what it has in the log, so that it need not be
+// drained (NameGuard). No lock.
+void GiveBackCached(const struct stat& st) {
+  if (!engine.files.AnyInCaches()) return;
+  TableLock lock;
+  File* file = engine.files.Find(st.st_dev, st.st_ino);
+  if (file != nullptr && file->state.load() == State::kCached) GiveBack(*file);
+}
+
+bool IsOpenHere(const struct stat& st) {
+  TableLock lock;
+  return engine.files.Find(st.st_dev, st.st_ino) != nullptr;
+}
+
+// To be opened, a file has to be closed, and with that the program's record locks of it would go:
+// of one that the program has open, the whole device is synced.
+long SyncUnknown(const Folder& folder, const struct stat& st) {
+  if (IsOpenHere(st)) return engine.checkpoint.SyncDevice(st.st_dev) ? 0 : -EIO;
+  constexpr int kFlags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+  const long fd = sys::Openat(folder.fd(), folder.name(), kFlags);
+  if (fd < 0) return fd;
+  const long error = sys::Fsync(static_cast<int>(fd));
+  OwnDescriptors::Return(static_cast<int>(fd));
+  return error;
+}
+
+}  // namespace
+
+NameFiles::~NameFiles() {
+  if (loser_fd_ >= 0) sys::Close(loser_fd_);
+}
+
+void NameFiles::Gets(const struct statx& st) { named_ = {lease::TagOf(st), MarkOf(st)}; }
+
+void NameFiles::LosesLast(const struct statx& st) { gone_tag_ = lease::TagOf(st); }
+
+void NameFiles::LosesOne(const Folder& folder, const struct statx& st) {
+  const long fd = sys::Openat(folder.fd(), folder.name(), O_PATH | O_NOFOLLOW | O_CLOEXEC);
+  loser_fd_ = fd >= 0 ? static_cast<int>(fd) : -1;
+  loser_ = {lease::TagOf(st), MarkOf(st)};
+}
+
+void NameFiles::NoteNew() const {
+  Tally* tally = engine.tallies.Find(named_.tag);
+  if (tally == nullptr) return;
+  Tallies::Forget(*tally);
+  tally->left.store(named_.mark);
+}
+
+void NameFiles::NoteLost() const {
+  if (gone_tag_ != 0) ForgetGone(gone_tag_);
+  if (loser_fd_ < 0) return;
+  NoteMove(loser_.tag);
+  struct stat st;
+  if (sys::Fstat(loser_fd_, &st) == 0) KeepLeft(loser_.tag, loser_.mark, MarkOf(st));
+}
+
+bool NameFiles::NoteMoved(const Folder& folder, uint64_t inode) const {
+  NoteMove(named_.tag);
+  struct stat st;
+  if (sys::Fstatat(folder.fd(), folder.name(), &st, AT_SYMLINK_NOFOLLOW) < 0) return false;
+  if (st.st_ino != inode) return false;
+  KeepLeft(named_.tag, named_.mark, MarkOf(st));
+  return true;
+}
+
+// A write of it that is under way has the tally's lock, so its LSN is below that of the removal.
+void ForgetGone(uint64_t tag) {
+  Tally* tally = engine.tallies.Find(tag);
+  if (tally == nullptr) return;
+  const TallyLock lock(*tally);
+  if (Tallies::StandingOf(*tally).tag == tag) Tallies::Forget(*tally);
+}
+
+bool CanMoveFolder(int dirfd, const char* name, uint64_t tag) {
+  const Tally* tally = engine.tallies.Find(tag);
+  return tally != nullptr && Tallies::StandingOf(*tally).known && IsEmptyFolder(dirfd, name);
+}
+
+bool SecureBytes(const Folder& folder, const sys::BornStat& st) {
+  const uint64_t tag = lease::TagOf(st);
+  if (S_ISDIR(st.st_mode)) return CanMoveFolder(folder.fd(), folder.name(), tag);
+  if (!S_ISREG(st.st_mode)) return true;
+  GiveBackCached(st);
+  const Tally* tally = engine.tallies.Find(tag);
+  if (tally != nullptr && Tallies::StandingOf(*tally).known) return true;
+  if (SyncUnknown(folder, st) < 0) return false;
+  if (tally != nullptr && engine.tallies.IsPending(*tally)) engine.checkpoint.EndPending();
+  return tally == nullptr || !engine.tallies.IsPending(*tally);
+}
+
+}  // namespace nvcache::vfs
