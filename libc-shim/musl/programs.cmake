@@ -6,7 +6,7 @@
 #
 # makes ${NVCACHE_MUSL_PROGRAMS}/NAME of C and C++ sources, and a target NAME. OPTIONS are for the
 # compiler. NVCACHE_MUSL_TARGETS, which libc-shim/musl sets, is what has to be there before (targets),
-# and what makes a program stale (files).
+# and what makes a program stale (files); NVCACHE_MUSL_CXX_TARGETS if one of its sources is C++.
 set(NVCACHE_MUSL_PROGRAMS ${PROJECT_BINARY_DIR}/musl-programs CACHE INTERNAL "")
 
 function(add_musl_executable name form)
@@ -20,6 +20,10 @@ function(add_musl_executable name form)
   set(cc ${CMAKE_COMMAND} -E env "REALGXX=${CMAKE_CXX_COMPILER_LAUNCHER} g++"
       ${compilers}/nvcache-musl-g++ -std=c++20)
   set(linker ${c})
+  set(before ${NVCACHE_MUSL_TARGETS})
+  if(arg_SOURCES MATCHES "\\.cc(;|$)")
+    set(before ${NVCACHE_MUSL_CXX_TARGETS})
+  endif()
   set(flags -O2 -g -Wall -Wextra -Wpedantic -Wconversion -Wshadow ${NVCACHE_WERROR_FLAG} -I${PROJECT_SOURCE_DIR})
 
   set(folder ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/${name}.musl)
@@ -37,7 +41,7 @@ function(add_musl_executable name form)
     add_custom_command(OUTPUT ${object} DEPFILE ${object}.d
       COMMAND ${compiler} ${flags} ${arg_OPTIONS} -MD -MF ${object}.d -MT ${object}
               -c ${path} -o ${object}
-      DEPENDS ${path} ${NVCACHE_MUSL_TARGETS}
+      DEPENDS ${path} ${before}
       COMMENT "musl: ${name}: ${file}" VERBATIM)
     list(APPEND objects ${object})
   endforeach()
@@ -46,7 +50,7 @@ function(add_musl_executable name form)
   add_custom_command(OUTPUT ${program}
     COMMAND ${linker} $<$<STREQUAL:${form},STATIC>:-static> ${objects} ${arg_LIBRARIES}
             -o ${program}
-    DEPENDS ${objects} ${NVCACHE_MUSL_TARGETS}
+    DEPENDS ${objects} ${before}
     COMMENT "musl: ${name}" COMMAND_EXPAND_LISTS VERBATIM)
   add_custom_target(${name} ALL DEPENDS ${program})
 endfunction()

@@ -18,10 +18,10 @@ rm -rf "$directory"
 mkdir -p "$directory/without" "$directory/with"
 unset NVCACHE_POOL
 
-(cd "$directory/without" && exec timeout 60 "$program" . "$plugin") < /dev/null > "$directory/without.out" 2>&1
+(cd "$directory/without" && exec timeout 240 "$program" . "$plugin") < /dev/null > "$directory/without.out" 2>&1
 without=$?
 (cd "$directory/with" &&
-  exec env NVCACHE_POOL="$pool" NVCACHE_SIZE=64M NVCACHE_EMULATE=1 NVCACHE_WRITE_BACK=always "$@" timeout 60 "$program" . "$plugin") \
+  exec env NVCACHE_POOL="$pool" NVCACHE_SIZE=64M NVCACHE_EMULATE=1 NVCACHE_WRITE_BACK=always "$@" timeout 240 "$program" . "$plugin") \
     < /dev/null > "$directory/with.out" 2> "$directory/with.err"
 with=$?
 

@@ -16,9 +16,9 @@ trap 'rm -f "$pool"' EXIT
 rm -rf "$directory"
 mkdir -p "$directory/without" "$directory/with"
 
-(cd "$directory/without" && exec timeout 60 "$program" . "$plugin") < /dev/null > "$directory/without.out" 2>&1
+(cd "$directory/without" && exec timeout 240 "$program" . "$plugin") < /dev/null > "$directory/without.out" 2>&1
 without=$?
-(cd "$directory/with" && exec env LD_PRELOAD="$library" "${@//@POOL@/$pool}" timeout 60 "$program" . "$plugin") \
+(cd "$directory/with" && exec env LD_PRELOAD="$library" "${@//@POOL@/$pool}" timeout 240 "$program" . "$plugin") \
     < /dev/null > "$directory/with.out" 2> "$directory/with.err"
 with=$?
 

@@ -20,9 +20,9 @@ check() {
   local end=$1 expected=$2 without with written
   rm -rf "$directory"
   mkdir -p "$directory/without" "$directory/with"
-  timeout 60 "$program" "$directory/without" "$end"
+  timeout 240 "$program" "$directory/without" "$end"
   without=$?
-  env LD_PRELOAD="$library" "${settings[@]}" timeout 60 "$program" "$directory/with" "$end"
+  env LD_PRELOAD="$library" "${settings[@]}" timeout 240 "$program" "$directory/with" "$end"
   with=$?
   if [ $without != "$expected" ] || [ $with != "$expected" ]; then
     echo "$end: exit codes: $without without the library, $with with it"
