@@ -40,11 +40,11 @@ class Explorer {
   // Exit status: 0; 1: something was wrong, or a broken rule was not reported; 2: the command line.
   int Main(int argc, char** argv, const std::string& about) {
     CLI::App app{about + "\nExample: " + name_ + " --seconds 60"};
-    app.add_option("--seed", seed_, "of the first run; 0: any")->default_str("0");
+    app.add_option("--seed", seed_, "of the first run; 0: any, as without --rules")
+        ->default_str("where each rule showed");
     app.add_option("--seconds", seconds_, "how long")->capture_default_str();
     app.add_flag("--rules", breaks_, "break each rule in turn");
     app.add_option("--rule", rule_, "this one only");
-    app.add_flag("--quick", quick_, "with --rules: those that show seldom, from where they did");
     app.add_option("--replay", replay_, "the run of this seed, step by step");
     app.add_flag("--list", lists_, "the rules");
     for (Other& other : others_) app.add_option(other.option, other.number, other.text);
@@ -58,7 +58,7 @@ class Explorer {
       if (other.number) return other.function(*other.number);
     }
     if (replay_) return Replay();
-    if (seed_ == 0) seed_ = std::random_device{}();
+    if (seed_ == 0 || (!seed_ && !breaks_)) seed_ = std::random_device{}();
     return breaks_ ? BreakRules() : Explore();
   }
 
@@ -81,7 +81,7 @@ class Explorer {
     using Clock = std::chrono::steady_clock;
     const auto end = Clock::now() + std::chrono::duration<double>{seconds_};
     uint64_t runs = 0, steps = 0, images = 0;
-    for (uint64_t seed = seed_; Clock::now() < end; ++seed, ++runs) {
+    for (uint64_t seed = *seed_; Clock::now() < end; ++seed, ++runs) {
       Run run(seed, std::nullopt);
       const std::string failure = run.Failure();
       steps += run.steps();
@@ -92,7 +92,7 @@ class Explorer {
       return 1;
     }
     std::printf("%llu runs from seed %llu on, %llu steps, %llu images: nothing wrong\n", Wide(runs),
-                Wide(seed_), Wide(steps), Wide(images));
+                Wide(*seed_), Wide(steps), Wide(images));
     return runs > 0 ? 0 : 1;
   }
 
@@ -102,19 +102,31 @@ class Explorer {
     for (size_t i = 0; i < rules_.size(); ++i) {
       const RuleText& rule = rules_[i];
       if (!rule_.empty() && rule_ != rule.name) continue;
-      uint64_t seed = quick_ && rule.shown_at != 0 ? rule.shown_at : seed_;
+      const uint64_t first = seed_.value_or(rule.shown_at);
+      uint64_t runs = 0;
       std::string failure;
-      for (uint64_t runs = 0; runs < most_runs_ && failure.empty(); ++runs, ++seed) {
-        failure = Run(seed, static_cast<Rule>(i)).Failure();
+      while (runs < most_runs_ && failure.empty()) {
+        failure = Run(first + runs++, static_cast<Rule>(i)).Failure();
       }
       if (failure.empty()) ++kept;
-      std::printf("%-28s %s\n", rule.name,
-                  failure.empty() ? "NOT REPORTED"
-                                  : ("seed " + std::to_string(seed - 1) + ": " + failure).c_str());
-      std::fflush(stdout);
+      Say(rule, first + runs - 1, failure);
     }
     if (kept > 0) std::printf("%d broken rules were not reported\n", kept);
     return kept > 0 ? 1 : 0;
+  }
+
+  // Which seed is to be written down in its place, if the one that is there shows nothing any more.
+  void Say(const RuleText& rule, uint64_t seed, const std::string& failure) const {
+    if (failure.empty()) {
+      std::printf("%-28s NOT REPORTED\n", rule.name);
+    } else {
+      std::printf("%-28s seed %llu: %s\n", rule.name, Wide(seed), failure.c_str());
+      if (!seed_ && seed != rule.shown_at) {
+        std::printf("%-28s shows at seed %llu no more: write %llu down\n", rule.name,
+                    Wide(rule.shown_at), Wide(seed));
+      }
+    }
+    std::fflush(stdout);
   }
 
   int Replay() const {
@@ -133,9 +145,9 @@ class Explorer {
   const char* name_;
   std::span<const RuleText> rules_;
   uint64_t most_runs_;
-  uint64_t seed_ = 0;
+  std::optional<uint64_t> seed_;
   double seconds_ = 20;
-  bool breaks_ = false, quick_ = false, lists_ = false;
+  bool breaks_ = false, lists_ = false;
   std::string rule_;
   std::optional<uint64_t> replay_;
   std::vector<Other> others_;

@@ -14,9 +14,8 @@ namespace nvcache::kit {
 struct RuleText {
   const char* name;
   const char* text;
-  // Of a rule that shows once in tens of thousands of runs: the seed of one that has shown it.
-  // --quick begins there, and goes on as ever when the model has changed since.
-  uint64_t shown_at = 0;
+  // The seed of a run that shows it when it is broken; 0: none is known.
+  uint64_t shown_at;
 };
 
 // Its place among the others.

@@ -10,17 +10,17 @@ using kit::Rule;
 
 inline constexpr kit::RuleText kRules[] = {
     {"opened-before-drawn",
-     "a process draws the LSN from which it may be trusted when it has opened"},
+     "a process draws the LSN from which it may be trusted when it has opened", 580},
     {"moved-by-the-trusted",
-     "the oldest moves the checkpoint, or who has opened before what it would pass"},
-    {"drawn-before-sync", "the checkpoint is drawn before the sync begins"},
+     "the oldest moves the checkpoint, or who has opened before what it would pass", 1014},
+    {"drawn-before-sync", "the checkpoint is drawn before the sync begins", 47},
     {"error-marks-the-pool",
-     "who is told of an error marks the pool: the next sync says that all is well"},
-    {"marked-is-looked-at", "of a marked pool the checkpoint stays, whoever syncs"},
-    {"oldest-moves-at-its-end", "the oldest moves the checkpoint before it leaves"},
-    {"left-are-moved-at-its-end", "beyond what others have left as well"},
+     "who is told of an error marks the pool: the next sync says that all is well", 1},
+    {"marked-is-looked-at", "of a marked pool the checkpoint stays, whoever syncs", 31},
+    {"oldest-moves-at-its-end", "the oldest moves the checkpoint before it leaves", 771},
+    {"left-are-moved-at-its-end", "beyond what others have left as well", 58506},
     {"dead-are-adopted-at-its-end",
-     "who leaves adopts the dead first: the oldest may be one of them"},
+     "who leaves adopts the dead first: the oldest may be one of them", 2609},
 };
 
 consteval Rule operator""_rule(const char* name, size_t length) {
