@@ -7,6 +7,7 @@
 
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <functional>
@@ -43,6 +44,7 @@ class Explorer {
     app.add_option("--seed", seed_, "of the first run; 0: any, as without --rules")
         ->default_str("where each rule showed");
     app.add_option("--seconds", seconds_, "how long")->capture_default_str();
+    app.add_option("--runs", runs_, "how many, however long they take");
     app.add_flag("--rules", breaks_, "break each rule in turn");
     app.add_option("--rule", rule_, "this one only");
     app.add_option("--replay", replay_, "the run of this seed, step by step");
@@ -76,12 +78,26 @@ class Explorer {
     return std::nullopt;
   }
 
+  // A check within a run stops the process: its seed must not be lost.
+  void SayWhenStopped() const {
+    static const char* name;
+    name = name_;
+    std::signal(SIGABRT, [](int) {
+      std::printf("seed %llu: a check has stopped it\nagain: %s --replay %llu\n", Wide(running_),
+                  name, Wide(running_));
+      std::fflush(stdout);
+    });
+  }
+
   // All rules kept: nothing may be wrong.
   int Explore() const {
+    SayWhenStopped();
     using Clock = std::chrono::steady_clock;
     const auto end = Clock::now() + std::chrono::duration<double>{seconds_};
     uint64_t runs = 0, steps = 0, images = 0;
-    for (uint64_t seed = *seed_; Clock::now() < end; ++seed, ++runs) {
+    const auto is_over = [&] { return runs_ ? runs == *runs_ : Clock::now() >= end; };
+    for (uint64_t seed = *seed_; !is_over(); ++seed, ++runs) {
+      running_ = seed;
       Run run(seed, std::nullopt);
       const std::string failure = run.Failure();
       steps += run.steps();
@@ -142,10 +158,11 @@ class Explorer {
     return 0;
   }
 
+  static inline uint64_t running_ = 0;
   const char* name_;
   std::span<const RuleText> rules_;
   uint64_t most_runs_;
-  std::optional<uint64_t> seed_;
+  std::optional<uint64_t> seed_, runs_;
   double seconds_ = 20;
   bool breaks_ = false, lists_ = false;
   std::string rule_;
