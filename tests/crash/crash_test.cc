@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <filesystem>
@@ -449,6 +450,35 @@ TEST(CaptureDeathTest, AStoreThatIsNotRecordedIsFound) {
   EXPECT_EXIT(body(pool::kOwnersOffset + 2), testing::ExitedWithCode(0), "");
   for (const uint64_t past : {pool::kSeatCheckpointsOffset + 40, pool::kSegmentsOffset + 123}) {
     EXPECT_EXIT(body(past), testing::ExitedWithCode(3), "did not go through src/pmem/persist.h");
+  }
+}
+
+// But for memory that is never written back, which another thread changes when it likes.
+bool AreAlike(Trace a, Trace b) {
+  for (Trace* trace : {&a, &b}) {
+    std::erase_if(trace->events, [](const Event& event) { return event.type == Event::kVolatile; });
+  }
+  return std::equal(a.events.begin(), a.events.end(), b.events.begin(), b.events.end(),
+                    [](const Event& one, const Event& other) {
+                      return one.type == other.type && one.step == other.step &&
+                             one.thread == other.thread && one.file == other.file &&
+                             one.at == other.at && one.length == other.length;
+                    });
+}
+
+// So a mutant is reported at a moment, or is not, each time.
+TEST(MutantsTest, AreShownWhereRecordingsAreAlike) {
+  std::set<std::pair<std::string, uint64_t>> places;
+  for (const Mutant& mutant : AllMutants()) {
+    EXPECT_FALSE(mutant.shown.scenario.empty()) << mutant.name << " has no place in shown.cc";
+    places.emplace(mutant.shown.scenario, mutant.shown.seed);
+  }
+  const std::vector<Scenario> all = AllScenarios();
+  for (const auto& [name, seed] : places) {
+    const auto scenario = std::find_if(
+        all.begin(), all.end(), [&n = name](const Scenario& other) { return other.name == n; });
+    ASSERT_NE(scenario, all.end()) << name;
+    EXPECT_TRUE(AreAlike(Record(*scenario, seed, "."), Record(*scenario, seed, "."))) << name;
   }
 }
 

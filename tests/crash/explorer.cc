@@ -8,6 +8,7 @@
 #include "src/nvlog/walk.h"
 #include "src/replay/replay.h"
 #include "tests/crash/name_check.h"
+#include "tests/kit/random.h"
 
 namespace nvcache::crash {
 
@@ -158,6 +159,8 @@ void Explorer::Level::Advance(size_t events, Model* model) {
     names.Apply(event, trace);
     if (event.type == Event::kVolatile) {
       std::memcpy(&shared[event.at - pool::kSharedOffset], trace.Data(event.data), event.length);
+    } else {
+      ++moment;
     }
     if (model != nullptr) model->Apply(event);
   }
@@ -174,7 +177,6 @@ Explorer::Explorer(const Trace& trace, const Plan& plan)
       }()),
       plan_(plan),
       model_(trace_),
-      random_(plan.seed),
       garbage_(kVolatileEnd - pool::kSharedOffset, '\0') {
   std::mt19937_64 garbage(plan.seed);
   for (char& byte : garbage_) byte = static_cast<char>(garbage());
@@ -235,8 +237,10 @@ std::optional<Failure> Explorer::Run() {
 // `fixed`: what has to be there after any crash of recovery.
 std::string Explorer::Explore(Level* level, const Expected& fixed) {
   const bool outermost = level->depth == 0;
-  for (const size_t moment : Moments(level->trace.events)) {
-    level->Advance(moment, outermost ? &model_ : nullptr);
+  for (const size_t events : Moments(level->trace.events)) {
+    level->Advance(events, outermost ? &model_ : nullptr);
+    if (outermost && level->moment < plan_.first_moment) continue;
+    if (outermost) BeginMoment(level->moment);
     const Expected expected = ExpectedAt(*level, fixed);
     bool complete = false;
     for (const Choice& choice :
@@ -273,7 +277,7 @@ Expected Explorer::ExpectedAt(const Level& level, const Expected& fixed) const {
 std::string Explorer::TryImage(Level* level, const Choice& choice, const Expected& expected) {
   crashes_.push_back({level->at, false, choice});
   if (plan_.trying) plan_.trying(crashes_);
-  ++(level->depth == 0 ? counts_.images : counts_.nested);
+  CountImage(*level);
   Put(level, choice, level->depth == 0, false);
   const bool removed = std::any_of(choice.files.begin(), choice.files.end(),
                                    [](const FileChoice& file) { return file.removed; });
@@ -293,6 +297,17 @@ std::string Explorer::TryImage(Level* level, const Choice& choice, const Expecte
   return wrong;
 }
 
+// What is tried in it is the same, wherever it began.
+void Explorer::BeginMoment(size_t moment) {
+  moment_ = in_moment_ = moment;
+  random_.seed(kit::Mix(kit::Mix(plan_.seed) ^ moment));
+}
+
+void Explorer::CountImage(const Level& level) {
+  ++(level.depth == 0 ? counts_.images : counts_.nested);
+  if (level.depth == 0) ++in_moment_;
+}
+
 Expected Explorer::ExpectedOfKilled(const Level& level, const Expected& expected) const {
   return level.depth == 0 ? model_.Now(true) : expected;
 }
@@ -303,7 +318,7 @@ std::string Explorer::TryKill(Level* level, const Expected& expected, bool nest)
   const Choice choice = Everything(*level);
   crashes_.push_back({level->at, true, choice});
   if (plan_.trying) plan_.trying(crashes_);
-  ++(level->depth == 0 ? counts_.images : counts_.nested);
+  CountImage(*level);
   Put(level, choice, true, true);
   std::string wrong = CheckKilled(level, choice, ExpectedOfKilled(*level, expected), true);
   if (wrong.empty() && nest) {
@@ -416,9 +431,9 @@ void Explorer::Put(Level* level, const Choice& choice, bool away, bool killed) {
   // Nothing depends on the counters, so they may be anything; but in a new pool.
   // The same goes for what the processes share, but where they were only killed.
   if (!level->trace.creation) {
-    std::memset(machine.pool() + pool::kStatisticsOffset, static_cast<int>(level->at * 37 & 0xff),
-                sizeof(pool::Statistics));
-    const std::string& shared = level->at % 2 == 0 && !killed ? garbage_ : level->shared;
+    std::memset(machine.pool() + pool::kStatisticsOffset,
+                static_cast<int>(level->moment * 37 & 0xff), sizeof(pool::Statistics));
+    const std::string& shared = level->moment % 2 == 0 && !killed ? garbage_ : level->shared;
     std::memcpy(machine.pool() + pool::kSharedOffset, shared.data(), shared.size());
   }
   if (plan_.damage) {
@@ -442,7 +457,7 @@ void Explorer::Put(Level* level, const Choice& choice, bool away, bool killed) {
     static_cast<Attributes&>(machine.files()[i].identity) = left.attributes[i];
   }
   NamesOf(*level).names() = std::move(left.names);
-  if (level->depth == 0) privileged_ = plan_.handles || level->at % 4 < 2;
+  if (level->depth == 0) privileged_ = plan_.handles || level->moment % 4 < 2;
   NamesOf(*level).set_privileged(privileged_);
 }
 
@@ -451,7 +466,7 @@ void Explorer::DamageCheckpoints(Level* level) {
   uint8_t* base = level->machine.pool();
   const pool::View view = {base, reinterpret_cast<const pool::Superblock*>(base)};
   uint64_t checkpoint = 0;
-  const uint64_t which = level->at % 3;
+  const uint64_t which = level->moment % 3;
   if (which == 2) return;
   const auto damage = [&](pool::CheckpointRecord* record) {
     auto* bytes = reinterpret_cast<uint8_t*>(record);
@@ -475,8 +490,8 @@ void Explorer::DamageCheckpoints(Level* level) {
 void Explorer::DamageSegment(Level* level) {
   uint8_t* base = level->machine.pool();
   const pool::View view = {base, reinterpret_cast<const pool::Superblock*>(base)};
-  if (level->at % 3 != 2) return;
-  const auto number = static_cast<uint32_t>(level->at / 3 % view.segment_count());
+  if (level->moment % 3 != 2) return;
+  const auto number = static_cast<uint32_t>(level->moment / 3 % view.segment_count());
   pool::SegmentHeader header;
   if (!pool::CopySegmentHeader(view, *view.segment(number), number, &header)) return;
   const nvlog::Place first = number * view.segment_units() + nvlog::kFirstUnit;
@@ -544,7 +559,7 @@ std::string Explorer::Check(Level* level, const Choice& choice, const Expected& 
 std::string Explorer::Recover(const Level& level, uint32_t running, bool* clean, bool may_keep) {
   ScopedPool pool;
   pool::Problem problem;
-  const auto access = level.at % 2 == 0 ? pool::Mode::kShared : pool::Mode::kExclusive;
+  const auto access = level.moment % 2 == 0 ? pool::Mode::kShared : pool::Mode::kExclusive;
   if (!pool.Open(kPoolPath, access, true, nullptr, &problem)) return problem.text.c_str();
   if (!pool.alone()) return "somebody is said to use the pool";
   clean_before_ = !pool.dirty();
@@ -570,7 +585,7 @@ std::string Explorer::Recover(const Level& level, uint32_t running, bool* clean,
   if (!*clean) return "";
   if (pool.dirty()) return "the pool is dirty after recovery";
   std::string wrong = OldGroups(pool.view());
-  return !wrong.empty() || counts_.images % kAgainEvery != 0 ? wrong : UseAgain(&pool);
+  return !wrong.empty() || in_moment_ % kAgainEvery != 0 ? wrong : UseAgain(&pool);
 }
 
 // And nothing is done: there is nothing to recover (I6).

@@ -57,6 +57,7 @@ struct Plan {
   bool damage = false;
   bool handles = false;            // recovery may open files by these in all images
   bool watched = false;            // others look at the files after a kill (Effort::watched)
+  size_t first_moment = 0;         // it begins there (Explorer::moment)
   uint64_t images = ~uint64_t{0};  // at most, about
   std::chrono::steady_clock::time_point end = std::chrono::steady_clock::time_point::max();
   // Applied to what the engine did and to what recovery did: a planted bug.
@@ -77,6 +78,9 @@ class Explorer {
   // One image, again. Empty: it is recovered as it should be.
   std::string Again(const Crashes& crashes);
   const Counts& counts() const { return counts_; }
+  // That of the engine which is tried: how many events were before it, but for those of memory that
+  // is never written back.
+  size_t moment() const { return moment_; }
 
  private:
   // A trace and the moment that was reached in it: of the engine, of the recovery after it, or of
@@ -94,12 +98,15 @@ class Explorer {
     NameMedium names;
     std::string shared;  // what the processes share, as they have left it
     size_t at = 0;
+    size_t moment = 0;  // the same without kVolatile: these come when another thread lets them
     int depth;
     bool kept;      // this recovery leaves groups where they are
     uint32_t boot;  // which run of the kernel this is
   };
 
   bool Over() const;
+  void BeginMoment(size_t moment);
+  void CountImage(const Level& level);
   std::string Explore(Level* level, const Expected& fixed);
   std::string TryImage(Level* level, const Choice& choice, const Expected& expected);
   std::string TryKill(Level* level, const Expected& expected, bool nest);
@@ -134,7 +141,9 @@ class Explorer {
   const Plan plan_;
   Model model_;
   std::vector<std::unique_ptr<Machine>> machines_;  // one for each depth
-  std::mt19937_64 random_;
+  std::mt19937_64 random_;                          // of the moment
+  size_t moment_ = 0;
+  uint64_t in_moment_ = 0;  // a number for each image of it
   Counts counts_;
   Crashes crashes_;
   std::vector<uint32_t> blinded_;  // lines

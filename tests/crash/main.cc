@@ -8,9 +8,11 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/crash/recorder.h"
@@ -23,20 +25,22 @@ using Clock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
 
 // Images of one scenario.
-constexpr uint64_t kUnbounded = ~uint64_t{0};
+constexpr uint64_t kWhereShown = 1000;
 constexpr uint64_t kMany = 30000;  // where a mutant is expected to be found
 constexpr uint64_t kSome = 4000;
 constexpr uint64_t kFew = 500;  // of names in the log, which take their time
 // Of a scenario, until a mutant is found: threads do not do the same in all.
 constexpr uint64_t kRecordings = 3;
 
+// Of mutants that do not show where they did.
+constexpr uint64_t kFirstSeed = 1;
+
 struct Arguments {
+  std::optional<uint64_t> given_seed;
   uint64_t seed = 0;
   double seconds = 60;
   bool json = false;
   bool mutants = false;
-  uint64_t parts = 1;
-  uint64_t part = 0;
   bool list = false;
   bool names = false;
   std::vector<std::string> scenarios;
@@ -92,33 +96,41 @@ class Session {
   int Mutants();
 
  private:
-  using Traces = std::map<std::string, Trace>;
+  using Traces = std::map<std::pair<std::string, uint64_t>, Trace>;
   struct Found {
-    std::string by;  // the scenario; empty: the mutant survived
+    Shown at;  // no scenario: the mutant survived
     Outcome outcome;
     Counts counts;
   };
 
-  Found Find(const Mutant& mutant, const Traces& traces);
+  const Trace& TraceOf(const Scenario& scenario, uint64_t seed);
+  bool IsFound(const Mutant& mutant, const Scenario& scenario, uint64_t seed, const Extent& extent,
+               Found* found);
+  bool FindWhereShown(const Mutant& mutant, Found* found);
+  Found Find(const Mutant& mutant);
   void Report(const std::string& scenario, const Trace& trace, const std::string& mutant,
               const Outcome& outcome);
   std::vector<Scenario> InOrderFor(const Mutant& mutant) const {
     std::vector<Scenario> order = scenarios_;
     std::stable_partition(order.begin(), order.end(), [&](const Scenario& scenario) {
-      return scenario.name == mutant.scenario;
+      return scenario.name == mutant.shown.scenario;
     });
     return order;
   }
   // One mutant is tried on its own kind of scenarios.
   bool OfNames() const {
     for (const Mutant& mutant : AllMutants()) {
-      if (mutant.name == arguments_.mutant) return IsOfNames(mutant.scenario);
+      if (mutant.name == arguments_.mutant) return IsOfNames(mutant.shown.scenario);
     }
     return arguments_.names;
   }
   bool IsTried(const Mutant& mutant) const {
     if (!arguments_.mutant.empty()) return mutant.name == arguments_.mutant;
-    return IsOfNames(mutant.scenario) == arguments_.names;
+    return IsOfNames(mutant.shown.scenario) == arguments_.names;
+  }
+  // Not where it was shown, unless it was not looked for there.
+  bool IsElsewhere(const Mutant& mutant, const Shown& at) const {
+    return !arguments_.given_seed && !at.scenario.empty() && at != mutant.shown;
   }
   void Print(const Json& json) const {
     if (arguments_.json) std::printf("%s\n", json.dump(2).c_str());
@@ -126,6 +138,7 @@ class Session {
 
   const Arguments& arguments_;
   std::vector<Scenario> scenarios_;
+  Traces traces_;
 };
 
 void Session::Report(const std::string& scenario, const Trace& trace, const std::string& mutant,
@@ -157,8 +170,8 @@ int Session::Unmutated() {
       const uint64_t seed = arguments_.seed + rounds;
       const Trace trace = Record(scenario, seed, arguments_.scratch);
       const auto started = Clock::now();
-      const Outcome outcome = Explore(scenario, trace, nullptr, seed, Care::kFull, kUnbounded,
-                                      started + Seconds(std::max(share, 0.5)));
+      const Outcome outcome =
+          Explore(scenario, trace, nullptr, {.end = started + Seconds(std::max(share, 0.5))});
       AddTo(&all, outcome.counts);
       Json row = {{"scenario", scenario.name}, {"seed", seed}, {"events", trace.events.size()}};
       row.update(ToJson(outcome.counts));
@@ -190,32 +203,50 @@ int Session::Unmutated() {
   return failed ? 1 : 0;
 }
 
-// Tries the mutant on the scenarios that it changes, the likely one first, and if it survives on
-// others of their recordings.
-Session::Found Session::Find(const Mutant& mutant, const Traces& traces) {
+const Trace& Session::TraceOf(const Scenario& scenario, uint64_t seed) {
+  const auto [place, is_new] = traces_.try_emplace({scenario.name, seed});
+  if (is_new) place->second = Record(scenario, seed, arguments_.scratch);
+  return place->second;
+}
+
+// As many images as it takes, whatever the machine's speed.
+bool Session::IsFound(const Mutant& mutant, const Scenario& scenario, uint64_t seed,
+                      const Extent& extent, Found* found) {
+  const Trace& trace = TraceOf(scenario, seed);
+  found->outcome = Explore(scenario, trace, &mutant, extent);
+  AddTo(&found->counts, found->outcome.counts);
+  found->at = {};
+  if (found->outcome.what.empty()) return false;
+  found->at = {scenario.name, seed, found->outcome.moment};
+  if (!arguments_.mutant.empty()) Report(scenario.name, trace, mutant.name, found->outcome);
+  return true;
+}
+
+bool Session::FindWhereShown(const Mutant& mutant, Found* found) {
+  const Extent extent = {.first_moment = mutant.shown.moment, .images = kWhereShown};
+  return std::any_of(scenarios_.begin(), scenarios_.end(), [&](const Scenario& scenario) {
+    return scenario.name == mutant.shown.scenario &&
+           IsFound(mutant, scenario, mutant.shown.seed, extent, found);
+  });
+}
+
+// Tries the mutant where it was shown; then on the scenarios that it changes, that one first, and
+// if it survives on others of their recordings.
+Session::Found Session::Find(const Mutant& mutant) {
   Found found;
+  if (!arguments_.given_seed && FindWhereShown(mutant, &found)) return found;
   const uint64_t some = OfNames() ? kFew : kSome;
-  // As many images as it takes, whatever the machine's speed.
-  const auto is_found = [&](const Scenario& scenario, const Trace& trace, Care care) {
-    found.outcome =
-        Explore(scenario, trace, &mutant, trace.seed, care,
-                scenario.name == mutant.scenario ? kMany : some, Clock::time_point::max());
-    AddTo(&found.counts, found.outcome.counts);
-    if (found.outcome.what.empty()) return false;
-    found.by = scenario.name;
-    if (!arguments_.mutant.empty()) Report(scenario.name, trace, mutant.name, found.outcome);
-    return true;
-  };
   for (uint64_t recording = 0; recording < kRecordings; ++recording) {
+    const uint64_t seed = arguments_.seed + recording;
     for (const Scenario& scenario : InOrderFor(mutant)) {
-      Trace another;
-      if (recording > 0) {
-        another = Record(scenario, arguments_.seed + recording, arguments_.scratch);
+      const bool is_likely = scenario.name == mutant.shown.scenario;
+      Extent extent = {.images = is_likely ? kMany : some};
+      // Where a glance finds it, full care has to find it as well: that is the place to write down.
+      const Extent glance = {.care = Care::kGlance, .images = extent.images};
+      if (is_likely && IsFound(mutant, scenario, seed, glance, &found)) {
+        extent.first_moment = found.at.moment;
       }
-      const Trace& trace = recording > 0 ? another : traces.at(scenario.name);
-      const bool is_likely = scenario.name == mutant.scenario;
-      if (is_likely && is_found(scenario, trace, Care::kGlance)) return found;
-      if (is_found(scenario, trace, Care::kFull)) return found;
+      if (IsFound(mutant, scenario, seed, extent, &found)) return found;
     }
   }
   return found;
@@ -224,38 +255,39 @@ Session::Found Session::Find(const Mutant& mutant, const Traces& traces) {
 // Each mutant has to be reported. A run without --mutants shows that the engine as it is never is.
 int Session::Mutants() {
   const auto begin = Clock::now();
-  Traces traces;
-  for (const Scenario& scenario : scenarios_) {
-    traces[scenario.name] = Record(scenario, arguments_.seed, arguments_.scratch);
-  }
   Json rows = Json::array();
   std::string survivors;
-  uint64_t number = 0;
   for (const Mutant& mutant : AllMutants()) {
-    if (!IsTried(mutant) || number++ % arguments_.parts != arguments_.part % arguments_.parts)
-      continue;
+    if (!IsTried(mutant)) continue;
     const auto started = Clock::now();
-    const Found found = Find(mutant, traces);
-    const bool survived = found.by.empty();
+    const Found found = Find(mutant);
+    const bool survived = found.at.scenario.empty();
     if (survived) survivors += ", " + mutant.name;
     rows.push_back({{"mutant", mutant.name},
                     {"what", mutant.what},
                     {"reported", !survived},
-                    {"scenario", found.by},
+                    {"scenario", found.at.scenario},
+                    {"seed", found.at.seed},
+                    {"moment", found.at.moment},
+                    {"moved", IsElsewhere(mutant, found.at)},
                     {"images", found.counts.images + found.counts.nested},
                     {"seconds", Since(started)},
                     {"as", found.outcome.what}});
     if (arguments_.json) continue;
     std::printf("%-22s %-8s %-8s %8llu images %5.1f s  %s\n", mutant.name.c_str(),
-                survived ? "SURVIVED" : "reported", found.by.c_str(),
+                survived ? "SURVIVED" : "reported", found.at.scenario.c_str(),
                 Wide(found.counts.images + found.counts.nested), Since(started),
                 found.outcome.what.substr(found.outcome.what.rfind('/') + 1).c_str());
+    if (IsElsewhere(mutant, found.at)) {
+      std::printf(
+          "%-22s is reported elsewhere than shown.cc says; write down: {\"%s\", %llu, %zu}\n",
+          mutant.name.c_str(), found.at.scenario.c_str(), Wide(found.at.seed), found.at.moment);
+    }
     std::fflush(stdout);
   }
   Print({{"seed", arguments_.seed}, {"mutants", rows}, {"ok", survivors.empty()}});
   if (!arguments_.json) {
-    std::printf("seed %llu, --part %llu --parts %llu: %zu mutants, %.0f s: %s\n",
-                Wide(arguments_.seed), Wide(arguments_.part), Wide(arguments_.parts), rows.size(),
+    std::printf("seed %llu: %zu mutants, %.0f s: %s\n", Wide(arguments_.seed), rows.size(),
                 Since(begin),
                 survivors.empty() ? "all reported" : ("survived: " + survivors.substr(2)).c_str());
   }
@@ -275,14 +307,12 @@ int List() {
 int Main(int argc, char** argv) {
   CLI::App app("Recovers every memory image that a crash of the engine can leave.");
   Arguments arguments;
-  arguments.seed = std::random_device{}() % 1000000;
-  app.add_option("--seed", arguments.seed, "Repeats the choices of a run; printed at its end");
+  app.add_option("--seed", arguments.given_seed,
+                 "Repeats the choices of a run; printed at its end; 0: any")
+      ->default_str("any; of mutants, where each was reported last");
   app.add_option("--seconds", arguments.seconds, "How long, about")->capture_default_str();
   app.add_option("--scenario", arguments.scenarios, "Only these");
   app.add_flag("--mutants", arguments.mutants, "Plants one bug after the other; each is reported");
-  app.add_option("--parts", arguments.parts, "Of the mutants, one in so many")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--part", arguments.part, "Which of them: any number, such as that of the day");
   app.add_option("--mutant", arguments.mutant, "Only this one, and saves the case");
   app.add_flag("--names", arguments.names, "Names in the log, and nothing else");
   app.add_option("--replay", arguments.replay, "One saved case, again")->type_name("FILE");
@@ -298,7 +328,7 @@ int Main(int argc, char** argv) {
       "\n"
       "Examples:\n"
       "  crash_explorer --seconds 60\n"
-      "  crash_explorer --mutants --seed 1\n"
+      "  crash_explorer --mutants\n"
       "  crash_explorer --names --seconds 60\n"
       "  crash_explorer --replay crash-rounds-7.case\n");
   try {
@@ -310,8 +340,11 @@ int Main(int argc, char** argv) {
       std::printf("now: %s\n", outcome.what.empty() ? "recovered" : outcome.what.c_str());
       return outcome.what.empty() ? 0 : 1;
     }
+    const bool mutants = arguments.mutants || !arguments.mutant.empty();
+    arguments.seed = arguments.given_seed.value_or(mutants ? kFirstSeed : 0);
+    if (arguments.seed == 0) arguments.seed = std::random_device{}() % 1000000;
     Session session(arguments);
-    return arguments.mutants || !arguments.mutant.empty() ? session.Mutants() : session.Unmutated();
+    return mutants ? session.Mutants() : session.Unmutated();
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? 0 : 2;
   } catch (const std::exception& e) {

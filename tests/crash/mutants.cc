@@ -1528,37 +1528,6 @@ void LeaveOut(Events* events, Step step) {
   });
 }
 
-using Likely = std::map<Step, const char*>;
-const char* In(const Likely& likely, Step step, const char* otherwise = "") {
-  const auto found = likely.find(step);
-  return found == likely.end() ? otherwise : found->second;
-}
-const Likely kScenarios = {
-    {Step::kSegmentCopy, "again"},
-    {Step::kSegment, "over"},
-    {Step::kSegmentTaken, "over"},
-    {Step::kVoid, "kept"},
-    {Step::kVoidDurable, "kept"},
-    {Step::kSeenGroup, "away"},
-    {Step::kInUseDurable, "attach"},
-    {Step::kCheckpoint, "attach"},
-    {Step::kCheckpointDurable, "attach"},
-    {Step::kSuccessor, "known"},
-    {Step::kSuccessorDurable, "known"},
-    {Step::kApplied, "away"},
-    {Step::kAppliedDurable, "away"},
-    {Step::kPublishes, "published-moved"},
-    {Step::kPublishesDurable, "published-moved"},
-};
-const Likely kInRecovery = {{Step::kClean, "marked"}, {Step::kCleanDurable, "marked"}};
-// There, whoever adopts a dead one's logs does it.
-const Likely kInEngine = {
-    {Step::kSeenGroup, "orphan-refused"},          {Step::kSeenContent, "orphan"},
-    {Step::kSeenGroupDurable, "orphan"},           {Step::kRecoveredCheckpoint, "orphan"},
-    {Step::kRecoveredCheckpointDurable, "orphan"}, {Step::kApplied, "orphan-kept"},
-    {Step::kAppliedDurable, "orphan-kept"},
-};
-
 // Of orders, done to both, to the engine's part (a dead process's logs included), or to
 // recovery's.
 enum Of { kBoth, kEngine, kRecovery };
@@ -1566,7 +1535,6 @@ enum Of { kBoth, kEngine, kRecovery };
 struct Order {
   const char* name;
   const char* what;
-  const char* scenario;
   Of of;
   ChangeEvents change;
 };
@@ -1577,7 +1545,7 @@ std::vector<Mutant> AllMutants() {
   std::vector<Mutant> mutants;
   for (int i = 0; i < static_cast<int>(Step::kCount); ++i) {
     const auto step = static_cast<Step>(i);
-    mutants.push_back({NameOf(step), "the step is left out", In(kScenarios, step),
+    mutants.push_back({NameOf(step), "the step is left out",
                        [step](Trace* trace, bool) { LeaveOut(&trace->events, step); }});
   }
   // Steps that the engine and recovery share, or recovery and whoever adopts a dead one's logs.
@@ -1587,7 +1555,6 @@ std::vector<Mutant> AllMutants() {
     for (const bool in_recovery : {false, true}) {
       mutants.push_back({NameOf(step) + std::string(in_recovery ? ", recovery" : ", engine"),
                          "the step is left out there",
-                         In(in_recovery ? kInRecovery : kInEngine, step, In(kScenarios, step)),
                          [step, in_recovery](Trace* trace, bool of_recovery) {
                            if (of_recovery == in_recovery) LeaveOut(&trace->events, step);
                          }});
@@ -1596,14 +1563,12 @@ std::vector<Mutant> AllMutants() {
   struct {
     Whose whose;
     const char* name;
-    const char* scenario;
-  } const checkpoints[] = {
-      {kPool, "pool", "pair"}, {kSeat, "seat", "handed"}, {kThrough, "through", "through-settled"}};
+  } const checkpoints[] = {{kPool, "pool"}, {kSeat, "seat"}, {kThrough, "through"}};
   for (const auto& checkpoint : checkpoints) {
     for (const auto& [type, name] : {std::pair(Event::kPwb, "checkpoint, "),
                                      std::pair(Event::kFence, "checkpoint durable, ")}) {
       mutants.push_back({name + std::string(checkpoint.name),
-                         "the step is left out of that checkpoint", checkpoint.scenario,
+                         "the step is left out of that checkpoint",
                          [whose = checkpoint.whose, t = type](Trace* trace, bool) {
                            LeaveOutOfCheckpoint(&trace->events, whose, t);
                          }});
@@ -1612,205 +1577,184 @@ std::vector<Mutant> AllMutants() {
   for (const Step step : {Step::kPayload, Step::kGroupHeaders, Step::kCommit, Step::kCommitted,
                           Step::kSegmentCopy, Step::kSegment, Step::kSegmentTaken}) {
     mutants.push_back({NameOf(step) + std::string(", through"),
-                       "the step is left out of the logs of write-through", "through",
+                       "the step is left out of the logs of write-through",
                        [step](Trace* trace, bool of_recovery) {
                          if (!of_recovery) LeaveOutOfThrough(trace, step);
                        }});
   }
   const Order orders[] = {
-      {"word before rest", "a record's commit word is stored before its other fields", "", kBoth,
+      {"word before rest", "a record's commit word is stored before its other fields", kBoth,
        WordFirst(kRecords)},
-      {"word not cleared", "a record's old word stays while the other fields change", "", kBoth,
+      {"word not cleared", "a record's old word stays while the other fields change", kBoth,
        WordStays(kRecords)},
-      {"members after commit", "the first header is durable before the rest is written back", "",
-       kBoth, MembersAfterCommit},
-      {"segment word first", "a segment's word is stored before its other fields", "again", kBoth,
+      {"members after commit", "the first header is durable before the rest is written back", kBoth,
+       MembersAfterCommit},
+      {"segment word first", "a segment's word is stored before its other fields", kBoth,
        WordFirst(kSegments)},
-      {"segment word stays", "a segment's old word stays while the other fields change", "again",
-       kBoth, WordStays(kSegments)},
+      {"segment word stays", "a segment's old word stays while the other fields change", kBoth,
+       WordStays(kSegments)},
       {"segment after commit", "a segment is taken after the first group in it has committed",
-       "over", kBoth, SegmentAfterCommit},
-      {"checkpoint before sync", "the checkpoint is durable before the files are synced", "", kBoth,
+       kBoth, SegmentAfterCommit},
+      {"checkpoint before sync", "the checkpoint is durable before the files are synced", kBoth,
        BringForward(Step::kCheckpoint, BatchBegin({Step::kCheckpointDurable}))},
-      {"told before checkpoint", "all is told to be on disk before the checkpoint says so", "holes",
-       kBoth, CheckpointLater},
+      {"told before checkpoint", "all is told to be on disk before the checkpoint says so", kBoth,
+       CheckpointLater},
       {"taken before checkpoint", "a segment is taken again before the checkpoint is durable",
-       "attach", kBoth, PutOff(Step::kCheckpoint, Behind({{Step::kSegmentTaken}}))},
-      {"one checkpoint record", "only one record of the pool's checkpoint is written", "cut", kBoth,
+       kBoth, PutOff(Step::kCheckpoint, Behind({{Step::kSegmentTaken}}))},
+      {"one checkpoint record", "only one record of the pool's checkpoint is written", kBoth,
        OneRecord(kPool)},
-      {"one seat record", "only one record of a seat's checkpoint is written", "handed", kBoth,
+      {"one seat record", "only one record of a seat's checkpoint is written", kBoth,
        OneRecord(kSeat)},
-      {"one through record", "only one record of write-through's checkpoint is written",
-       "through-settled", kBoth, OneRecord(kThrough)},
+      {"one through record", "only one record of write-through's checkpoint is written", kBoth,
+       OneRecord(kThrough)},
       {"through before sync", "write-through's checkpoint is durable before the files are synced",
-       "through-settled", kBoth,
+       kBoth,
        BringForward(Step::kCheckpoint,
                     IfOf(kThrough, BatchBegin({Step::kCheckpointDurable, Step::kCommitted})))},
       {"through taken early",
-       "a segment of write-through is taken before its checkpoint is durable", "through-pair",
-       kBoth, PutOff(Step::kCheckpoint, IfOf(kThrough, Behind({{Step::kSegmentTaken}})))},
+       "a segment of write-through is taken before its checkpoint is durable", kBoth,
+       PutOff(Step::kCheckpoint, IfOf(kThrough, Behind({{Step::kSegmentTaken}})))},
       {"through before drained", "a file is write-through before who had it alone has forgotten it",
-       "through-handed", kBoth, PutOff(Step::kCheckpoint, IfOf(kSeat, BehindThrough))},
-      {"void before sync", "what is kept is void before the disk has it", "kept", kBoth,
+       kBoth, PutOff(Step::kCheckpoint, IfOf(kSeat, BehindThrough))},
+      {"void before sync", "what is kept is void before the disk has it", kBoth,
        BringForward(Step::kVoid, BatchBegin({Step::kVoidDurable, Step::kCheckpointDurable}))},
-      {"void together", "what was kept becomes void in any order", "kept", kBoth, VoidTogether},
-      {"void after checkpoint", "what was kept is void after a later group is forgotten", "kept",
-       kBoth,
+      {"void together", "what was kept becomes void in any order", kBoth, VoidTogether},
+      {"void after checkpoint", "what was kept is void after a later group is forgotten", kBoth,
        PutOff(Step::kVoid, Behind({{Step::kCheckpointDurable}, {Step::kCheckpointDurable}}))},
-      {"in use after commit", "the state is set after the first group committed", "", kBoth,
+      {"in use after commit", "the state is set after the first group committed", kBoth,
        PutOff(Step::kInUse, Behind({{Step::kCommitted}}))},
-      {"clean before checkpoint", "the state is clean before the checkpoint is durable", "", kBoth,
+      {"clean before checkpoint", "the state is clean before the checkpoint is durable", kBoth,
        BringForward(Step::kClean, LastCheckpoint)},
-      {"magic first", "a new pool's magic is durable before its contents", "", kBoth,
+      {"magic first", "a new pool's magic is durable before its contents", kBoth,
        BringForward(Step::kMagic, BeforeFirst(Event::kStore))},
       {"named before psync", "a thread's next group begins before the PSYNC of the one before",
-       "tiny", kBoth, NamedBeforePsync},
+       kBoth, NamedBeforePsync},
       {"unlocked before psync", "another thread writes to the pages before the group's PSYNC",
-       "threads", kBoth, UnlockedBeforePsync},
-      {"recovered before sync", "recovery moves the checkpoint before it syncs the files", "",
+       kBoth, UnlockedBeforePsync},
+      {"recovered before sync", "recovery moves the checkpoint before it syncs the files",
        kRecovery, BringForward(Step::kRecoveredCheckpoint, BeforeFirst(Event::kSyncBegin))},
       {"applied after checkpoint", "recovery moves the checkpoint before kept groups are void",
-       "kept", kRecovery, PutOff(Step::kApplied, BehindRecovered)},
-      {"applied newest first", "recovery makes groups void in the wrong order", "away", kRecovery,
+       kRecovery, PutOff(Step::kApplied, BehindRecovered)},
+      {"applied newest first", "recovery makes groups void in the wrong order", kRecovery,
        AppliedNewestFirst},
       {"adopted before sync", "an adopter moves a dead one's checkpoint before it syncs the files",
-       "orphan", kEngine,
-       BringForward(Step::kRecoveredCheckpoint, BatchBegin({Step::kSeenGroupDurable}))},
+       kEngine, BringForward(Step::kRecoveredCheckpoint, BatchBegin({Step::kSeenGroupDurable}))},
       {"passed before adopted", "a dead one's segment is taken before its checkpoint is durable",
-       "orphan", kEngine, PutOff(Step::kRecoveredCheckpoint, Behind({{Step::kSegmentTaken}}))},
+       kEngine, PutOff(Step::kRecoveredCheckpoint, Behind({{Step::kSegmentTaken}}))},
       {"settled before adopted", "a dead one's seat is used before its checkpoint is durable",
-       "orphan", kEngine, PutOff(Step::kRecoveredCheckpoint, Behind({{Step::kCheckpointDurable}}))},
+       kEngine, PutOff(Step::kRecoveredCheckpoint, Behind({{Step::kCheckpointDurable}}))},
       {"adopted, void late", "an adopter makes kept groups void after the dead one's checkpoint",
-       "orphan-kept", kEngine,
+       kEngine,
        PutOff(Step::kApplied, Behind({{Step::kRecoveredCheckpointDurable, kItself},
                                       {Step::kRecoveredCheckpointDurable}}))},
-      {"adopted newest first", "an adopter makes groups void in the wrong order", "orphan-refused",
-       kEngine, AppliedNewestFirst},
+      {"adopted newest first", "an adopter makes groups void in the wrong order", kEngine,
+       AppliedNewestFirst},
       {"passed before checkpoint",
-       "another process takes a segment before the checkpoint is durable", "orphan", kEngine,
+       "another process takes a segment before the checkpoint is durable", kEngine,
        PutOff(Step::kCheckpoint, Behind({{Step::kSegmentTaken, kAnother}}))},
       {"handed before checkpoint", "another process has the file before the checkpoint is durable",
-       "handed", kEngine,
+       kEngine,
        PutOff(Step::kCheckpoint, Behind({{Step::kCommitted, kAnother},
                                          {Step::kCheckpointDurable, kAnother},
                                          {Step::kCheckpointDurable, kAnother}}))},
   };
   for (const Order& order : orders) {
-    mutants.push_back(
-        {order.name, order.what, order.scenario, [order](Trace* trace, bool of_recovery) {
-           if (order.of == (of_recovery ? kEngine : kRecovery)) return;
-           order.change(&trace->events);
-         }});
+    mutants.push_back({order.name, order.what, [order](Trace* trace, bool of_recovery) {
+                         if (order.of == (of_recovery ? kEngine : kRecovery)) return;
+                         order.change(&trace->events);
+                       }});
   }
   struct {
     const char* name;
     const char* what;
-    const char* scenario;
     void (*apply)(Trace*);
     bool of_recovery = false;
   } const others[] = {
-      {"lsn before pages", "an LSN is drawn before the pages are locked", "declared",
-       LsnBeforePages},
-      {"lsn before lane", "an LSN is drawn before the lane is locked", "tiny", LsnBeforeLane},
-      {"lsn drawn twice", "two groups of one file, in two lanes, have one LSN", "passed",
-       LsnDrawnTwice},
+      {"lsn before pages", "an LSN is drawn before the pages are locked", LsnBeforePages},
+      {"lsn before lane", "an LSN is drawn before the lane is locked", LsnBeforeLane},
+      {"lsn drawn twice", "two groups of one file, in two lanes, have one LSN", LsnDrawnTwice},
       {"left too low", "the last one to leave stores a checkpoint below what another one had",
-       "pair", LeftTooLow},
-      {"lsns from one", "the next use of a pool begins its LSNs at 1 again", "attach", LsnsFromOne},
-      {"bound after look", "the LSN counter is read after the lanes were looked at", "idle",
+       LeftTooLow},
+      {"lsns from one", "the next use of a pool begins its LSNs at 1 again", LsnsFromOne},
+      {"bound after look", "the LSN counter is read after the lanes were looked at",
        BoundAfterLook},
-      {"idle lane missed", "a lane without a segment is not waited for", "idle", IdleLaneMissed},
-      {"number used again", "a segment's number gets another file without a file record", "numbers",
+      {"idle lane missed", "a lane without a segment is not waited for", IdleLaneMissed},
+      {"number used again", "a segment's number gets another file without a file record",
        NumberUsedAgain},
-      {"kept as newer", "what is kept has new LSNs", "kept", KeptAsNewer},
+      {"kept as newer", "what is kept has new LSNs", KeptAsNewer},
       {"kept after checkpoint", "what is kept is committed after the checkpoint has passed it",
-       "kept", KeptAfterCheckpoint},
-      {"declared once", "a file is declared in one segment, and not in the others", "declared",
-       DeclaredOnce},
-      {"new not awaited", "the first record of a new file does not wait for a sync", "lost",
-       NotAwaited},
-      {"cut not awaited", "nor does that of a file that was cut when it was opened", "split",
-       NotAwaited},
-      {"not awaited", "a record does not wait for the sync that has to come before it", "holes",
-       NotAwaited},
+       KeptAfterCheckpoint},
+      {"declared once", "a file is declared in one segment, and not in the others", DeclaredOnce},
+      {"new not awaited", "the first record of a new file does not wait for a sync", NotAwaited},
+      {"cut not awaited", "nor does that of a file that was cut when it was opened", NotAwaited},
+      {"not awaited", "a record does not wait for the sync that has to come before it", NotAwaited},
       {"through before payload", "write-through commits a group before its bytes are durable",
-       "through", ThroughBeforePayload},
-      {"lsn before call", "write-through draws an LSN before the kernel is told", "through-pair",
-       LsnBeforeCall},
+       ThroughBeforePayload},
+      {"lsn before call", "write-through draws an LSN before the kernel is told", LsnBeforeCall},
       {"late owner", "a process without the file's lock draws its LSN after it was settled",
-       "through-settled", LateOwner},
-      {"bound after sync", "a settled file's bound is drawn after the sync", "through-settled",
-       BoundAfterSync},
-      {"settled unsaid", "no record says that a file is settled", "through-settled", SettledUnsaid},
-      {"cut said late", "what the kernel cuts off is not in the log before", "known-cut",
-       CutSaidLate},
+       LateOwner},
+      {"bound after sync", "a settled file's bound is drawn after the sync", BoundAfterSync},
+      {"settled unsaid", "no record says that a file is settled", SettledUnsaid},
+      {"cut said late", "what the kernel cuts off is not in the log before", CutSaidLate},
       {"settled before sync", "the log says that a file is settled before it is synced",
-       "through-settled", SettledBeforeSync},
+       SettledBeforeSync},
       {"through above next", "write-through's checkpoint passes an idle log's next group",
-       "through-pair", ThroughAboveNext},
+       ThroughAboveNext},
       {"orphan replayed", "an adopter writes a dead one's write-through groups to the files",
-       "through-orphan", OrphanReplayed},
-      {"boot untold", "recovery takes the kernel for the one that processes had", "through-pair",
-       BootUntold},
-      {"erased before logged", "the kernel erases before the log says so", "truncated",
-       ErasedBeforeLogged},
+       OrphanReplayed},
+      {"boot untold", "recovery takes the kernel for the one that processes had", BootUntold},
+      {"erased before logged", "the kernel erases before the log says so", ErasedBeforeLogged},
       {"published before told", "the log says that a file is published before the kernel has it",
-       "published", PublishedBeforeTold},
+       PublishedBeforeTold},
       {"published late", "the log says so when another process has written to the file",
-       "published", PublishedLate},
-      {"published unsaid", "no record says that a file is published", "published", PublishedUnsaid},
+       PublishedLate},
+      {"published unsaid", "no record says that a file is published", PublishedUnsaid},
       {"published lsn early", "that record's LSN is drawn before the kernel has the file",
-       "published", PublishedLsnEarly},
+       PublishedLsnEarly},
       {"published unsynced", "a seat's checkpoint passes what was published before it is synced",
-       "published", PublishedUnsynced},
+       PublishedUnsynced},
       {"published unawaited", "the same, where its process has to wait for write-through's",
-       "published", PublishedUnawaited},
-      {"published written", "the cleanup thread writes what was published to the file", "published",
+       PublishedUnawaited},
+      {"published written", "the cleanup thread writes what was published to the file",
        PublishedWritten},
       {"published replayed", "an adopter writes what a dead one had published to the file",
-       "published-again", PublishedReplayed},
-      {"kept unsaid", "no kept record says that what is kept was published", "claimed-beside",
-       KeptUnsaid},
+       PublishedReplayed},
+      {"kept unsaid", "no kept record says that what is kept was published", KeptUnsaid},
       {"left unpassed", "segments of a seat that was left are free before its checkpoint says so",
-       "published-left", LeftUnpassed},
+       LeftUnpassed},
       {"left before sync", "that checkpoint passes what was published before it is synced",
-       "published-left", LeftBeforeSync},
-      {"noted late", "how far write-back is, is noted after the kernel's call", "watched",
-       NotedLate},
-      {"noted late, recovery", "recovery notes it after the kernel's call", "watched", NotedLate,
+       LeftBeforeSync},
+      {"noted late", "how far write-back is, is noted after the kernel's call", NotedLate},
+      {"noted late, recovery", "recovery notes it after the kernel's call", NotedLate, true},
+      {"recovered too low", "recovery's checkpoint is not above what was drawn", RecoveredTooLow,
        true},
-      {"recovered too low", "recovery's checkpoint is not above what was drawn", "",
-       RecoveredTooLow, true},
-      {"through unsynced", "recovery does not sync what the kernel alone has", "through-pair",
-       ThroughUnsynced, true},
+      {"through unsynced", "recovery does not sync what the kernel alone has", ThroughUnsynced,
+       true},
   };
   for (const auto& other : others) {
-    mutants.push_back(
-        {other.name, other.what, other.scenario, [other](Trace* trace, bool of_recovery) {
-           if (of_recovery == other.of_recovery) other.apply(trace);
-         }});
+    mutants.push_back({other.name, other.what, [other](Trace* trace, bool of_recovery) {
+                         if (of_recovery == other.of_recovery) other.apply(trace);
+                       }});
   }
   const auto nothing = [](Trace*, bool) {};
   const Mutant unchecked[] = {
-      {"payload unchecked", "recovery does not look at the checksums of payloads", "", nothing,
+      {"payload unchecked", "recovery does not look at the checksums of payloads", nothing,
        AnyPayload},
-      {"members unchecked", "recovery applies what there is of a group", "over", nothing,
-       AnyMembers},
-      {"generation unchecked", "recovery takes what a segment held before", "copied", nothing,
-       AnyGeneration},
-      {"life unchecked", "recovery takes what a segment held before for damage", "orphan-kept-over",
-       nothing, AnyLife},
-      {"taken unchecked", "recovery takes a segment that is being taken for a lost one",
-       "given-up-named", nothing, NoneIsTaken},
-      {"published by own lsn", "what was published is void by the LSNs of its groups", "published",
-       nothing, CheckpointByOwnLsns},
-      {"settled by own lsn", "what was published is settled by the LSNs of its groups", "published",
-       nothing, SettledByOwnLsns},
-      {"published applied", "recovery writes what was published, and the kernel has", "published",
-       nothing, PublishedApplied},
+      {"members unchecked", "recovery applies what there is of a group", nothing, AnyMembers},
+      {"generation unchecked", "recovery takes what a segment held before", nothing, AnyGeneration},
+      {"life unchecked", "recovery takes what a segment held before for damage", nothing, AnyLife},
+      {"taken unchecked", "recovery takes a segment that is being taken for a lost one", nothing,
+       NoneIsTaken},
+      {"published by own lsn", "what was published is void by the LSNs of its groups", nothing,
+       CheckpointByOwnLsns},
+      {"settled by own lsn", "what was published is settled by the LSNs of its groups", nothing,
+       SettledByOwnLsns},
+      {"published applied", "recovery writes what was published, and the kernel has", nothing,
+       PublishedApplied},
   };
   mutants.insert(mutants.end(), std::begin(unchecked), std::end(unchecked));
   for (const Mutant& mutant : NameMutants()) mutants.push_back(mutant);
+  for (Mutant& mutant : mutants) mutant.shown = ShownAt(mutant.name);
   return mutants;
 }
 

@@ -9,6 +9,7 @@
 #ifndef NVCACHE_TESTS_CRASH_MUTANTS_H_
 #define NVCACHE_TESTS_CRASH_MUTANTS_H_
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -19,17 +20,26 @@
 
 namespace nvcache::crash {
 
+// Where a mutant is reported: a scenario as it is recorded with that seed, and a moment.
+struct Shown {
+  std::string scenario;
+  uint64_t seed = 0;
+  size_t moment = 0;  // Explorer::moment
+  bool operator==(const Shown&) const = default;
+};
+
 struct Mutant {
   std::string name;
   std::string what;
-  std::string scenario;  // the one that is likely to find it, tried first; may be empty
   // Changes nothing where there is nothing to change.
   std::function<void(Trace*, bool of_recovery)> apply;
   // A check that recovery lacks: Plan::blind. May be empty.
   std::function<std::vector<nvlog::Place>(const pool::View&)> blind = {};
+  Shown shown = {};  // where it was reported last; no scenario: it is new
 };
 
 std::vector<Mutant> AllMutants();
+Shown ShownAt(const std::string& mutant);  // shown.cc
 
 }  // namespace nvcache::crash
 

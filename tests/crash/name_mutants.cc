@@ -381,27 +381,25 @@ std::vector<nvlog::Place> RemovedFromAnother(const pool::View& view) {
   return changed;
 }
 
-Mutant OfEngine(const char* name, const char* what, const char* scenario,
-                const std::function<void(Trace*)>& apply) {
-  return {name, what, scenario, [apply](Trace* trace, bool of_recovery) {
+Mutant OfEngine(const char* name, const char* what, const std::function<void(Trace*)>& apply) {
+  return {name, what, [apply](Trace* trace, bool of_recovery) {
             if (!of_recovery && trace->root != kNobody) apply(trace);
           }};
 }
 
-Mutant OfRecovery(const char* name, const char* what, const char* scenario,
-                  const std::function<void(Trace*)>& apply) {
-  return {name, what, scenario, [apply](Trace* trace, bool of_recovery) {
+Mutant OfRecovery(const char* name, const char* what, const std::function<void(Trace*)>& apply) {
+  return {name, what, [apply](Trace* trace, bool of_recovery) {
             if (of_recovery && trace->root != kNobody) apply(trace);
           }};
 }
 
-Mutant Unsaid(const char* name, const char* what, const char* scenario, const Which& which) {
-  return OfEngine(name, what, scenario, [which](Trace* trace) { ChangeSaid(trace, which, Mute); });
+Mutant Unsaid(const char* name, const char* what, const Which& which) {
+  return OfEngine(name, what, [which](Trace* trace) { ChangeSaid(trace, which, Mute); });
 }
 
 // No record says that such an attribute was set, nor does one that makes the file.
 Mutant WithoutSet(const char* name, const char* what, uint32_t set) {
-  return OfEngine(name, what, "known-owners", [set](Trace* trace) {
+  return OfEngine(name, what, [set](Trace* trace) {
     ChangeSaid(
         trace, [set](const NameRecord& record) { return (record.set & set) != 0; },
         [set](Said* said) {
@@ -411,8 +409,8 @@ Mutant WithoutSet(const char* name, const char* what, uint32_t set) {
   });
 }
 
-Mutant WithoutFlag(const char* name, const char* what, const char* scenario, uint32_t flag) {
-  return OfEngine(name, what, scenario, [flag](Trace* trace) {
+Mutant WithoutFlag(const char* name, const char* what, uint32_t flag) {
+  return OfEngine(name, what, [flag](Trace* trace) {
     ChangeSaid(
         trace, [flag](const NameRecord& record) { return (record.flags & flag) != 0; },
         [flag](Said* said) { said->record.flags &= ~flag; });
@@ -424,40 +422,34 @@ Mutant WithoutFlag(const char* name, const char* what, const char* scenario, uin
 std::vector<Mutant> NameMutants() {
   const auto nothing = [](Trace*, bool) {};
   return {
-      Unsaid("created unsaid", "no record says that a file was made", "known", Is(Deed::kCreated)),
-      Unsaid("renamed unsaid", "no record says that a rename was made", "known",
-             Is(Deed::kRenamed)),
-      Unsaid("removed unsaid", "no record says that a name was removed", "known",
-             Is(Deed::kRemoved)),
-      Unsaid("linked unsaid", "no record says that a link was made", "known-links",
-             Is(Deed::kLinked)),
-      Unsaid("mode unsaid", "no record says that a mode was set", "known-modes",
-             Is(Deed::kAttributes)),
+      Unsaid("created unsaid", "no record says that a file was made", Is(Deed::kCreated)),
+      Unsaid("renamed unsaid", "no record says that a rename was made", Is(Deed::kRenamed)),
+      Unsaid("removed unsaid", "no record says that a name was removed", Is(Deed::kRemoved)),
+      Unsaid("linked unsaid", "no record says that a link was made", Is(Deed::kLinked)),
+      Unsaid("mode unsaid", "no record says that a mode was set", Is(Deed::kAttributes)),
       WithoutSet("owner unsaid", "no record says that an owner was set", pool::kSetOwner),
       WithoutSet("times unsaid", "no record says that times were set", pool::kSetTimes),
       OfEngine("born as another's", "a record says of a new file that it is another user's",
-               "known-owners",
                [](Trace* trace) {
                  ChangeSaid(trace, Is(Deed::kCreated), [](Said* said) { ++said->record.uid; });
                }),
       Unsaid("removal unannounced", "a name is removed before a record says that it will be",
-             "known", Is(Deed::kRemoves)),
-      Unsaid("rename unannounced", "a rename is made before a record says that it will be", "known",
+             Is(Deed::kRemoves)),
+      Unsaid("rename unannounced", "a rename is made before a record says that it will be",
              Is(Deed::kRenames)),
-      WithoutFlag("gone unsaid", "no record says that a file has lost its last name", "known",
+      WithoutFlag("gone unsaid", "no record says that a file has lost its last name",
                   pool::kNameGone),
-      WithoutFlag("others unsaid", "no record says that a file has other names", "known-links",
+      WithoutFlag("others unsaid", "no record says that a file has other names",
                   pool::kNameHasOthers),
       WithoutFlag("lacks unsaid", "no record says that a file has bytes that no log has",
-                  "known-copied", pool::kNameLacks),
-      OfEngine("other unsaid", "no record says which file a rename destroys", "known",
+                  pool::kNameLacks),
+      OfEngine("other unsaid", "no record says which file a rename destroys",
                [](Trace* trace) {
                  ChangeSaid(
                      trace, [](const NameRecord& record) { return !pool::IsNone(record.other); },
                      [](Said* said) { said->record.other = {}; });
                }),
       OfEngine("folder unsaid", "no record says that it is a folder that gets another name",
-               "known-moved",
                [](Trace* trace) {
                  ChangeSaid(
                      trace,
@@ -467,34 +459,31 @@ std::vector<Mutant> NameMutants() {
                      [](Said* said) { said->record.mode = 0; });
                }),
       OfEngine("failed is said", "the outcome of a call that fails is committed before it",
-               "known-refused", FailedIsSaid),
+               FailedIsSaid),
       OfEngine("names drawn after sync", "the checkpoint is drawn after the sync of the names",
-               "known", DrawnAfterSync),
+               DrawnAfterSync),
       OfEngine("names drawn between", "the checkpoint is drawn between announcement and call",
-               "known", DrawnBetween),
+               DrawnBetween),
       OfEngine("renamed before bytes",
-               "a file is renamed whose bytes are not in the log, nor on the disk", "known-past",
+               "a file is renamed whose bytes are not in the log, nor on the disk",
                [](Trace* trace) { LeaveOutSyncs(trace, Operation::kRename); }),
-      OfEngine("past unsynced", "a call past the log is not synced", "known-past",
+      OfEngine("past unsynced", "a call past the log is not synced",
                [](Trace* trace) { LeaveOutSyncs(trace, Operation::kPast); }),
       OfEngine("past while pending", "a call past the log is made while its folder has records",
-               "known-folders", PastWhilePending),
+               PastWhilePending),
       OfRecovery("recovered names unsynced",
-                 "recovery moves the checkpoint, and has synced nothing", "known",
-                 RecoveredUnsynced),
-      OfRecovery("no safe names", "recovery takes a file's only name away", "known-swap",
-                 NoSafeNames),
+                 "recovery moves the checkpoint, and has synced nothing", RecoveredUnsynced),
+      OfRecovery("no safe names", "recovery takes a file's only name away", NoSafeNames),
       OfRecovery("named before successor",
-                 "recovery names what it has made before its record knows it", "known",
+                 "recovery names what it has made before its record knows it",
                  NamedBeforeSuccessor),
-      OfRecovery("named successor unsaid", "the log does not say as what a file goes on", "known",
+      OfRecovery("named successor unsaid", "the log does not say as what a file goes on",
                  SuccessorUnsaid),
-      {"announced is done", "recovery takes what is announced for done", "known-refused", nothing,
-       AnnouncedIsDone},
-      {"announced is nothing", "recovery does not look at what is announced", "known", nothing,
+      {"announced is done", "recovery takes what is announced for done", nothing, AnnouncedIsDone},
+      {"announced is nothing", "recovery does not look at what is announced", nothing,
        AnnouncedIsNothing},
-      {"removed from another", "recovery removes a name that leads to another file by now",
-       "known-past", nothing, RemovedFromAnother},
+      {"removed from another", "recovery removes a name that leads to another file by now", nothing,
+       RemovedFromAnother},
   };
 }
 

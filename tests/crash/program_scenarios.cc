@@ -244,27 +244,34 @@ Trace Many(const Place& place, uint64_t seed) {
   return program.Finish();
 }
 
+struct ProgramScenario {
+  const char* name;
+  const char* what;
+  Effort effort;
+  const char* script;
+  bool is_cleaned = true;  // while the script goes on, and not only where it says `drain`
+};
+
 // The file of which a script says that a neighbour uses it is one that it may cache.
-Trace Record(const char* name, const char* text, const Place& place, uint64_t seed) {
-  const Script script = Parse(text);
+Trace Record(const ProgramScenario& each, const Place& place, uint64_t seed) {
+  const Script script = Parse(each.script);
   MakeFiles(place, script);
   const auto met = std::find_if(script.begin(), script.end(),
                                 [](const Action& action) { return action.verb == "neighbour"; });
   std::unique_ptr<Neighbour> neighbour;
   if (met != script.end()) neighbour = std::make_unique<Neighbour>(place, met->Word(0));
   if (met != script.end() && met->Has("here")) neighbour->Come();
-  WriteProgram program(name, place, seed, {.write_back = neighbour == nullptr ? "always" : "auto"});
+  Settings settings;
+  if (neighbour != nullptr) settings.write_back = "auto";
+  if (!each.is_cleaned) {
+    settings.batch_delay = "60000";
+    settings.batch_min = "1000";
+  }
+  WriteProgram program(each.name, place, seed, settings);
   if (neighbour != nullptr) program.Meet(*neighbour);
   program.Do(script);
   return program.Finish();
 }
-
-struct ProgramScenario {
-  const char* name;
-  const char* what;
-  Effort effort;
-  const char* script;
-};
 
 constexpr Effort kWithDamage = WithRemovals(WithDamage(Every(200, 20)));
 constexpr Effort kOfNeighbour = Every(200, 30);
@@ -333,12 +340,14 @@ const ProgramScenario kProgramScenarios[] = {
        refuse-syncs a, write b 40 50, drain, take-syncs a
        write b 40 50, drain, write b 40 50, drain, write b 20 30)"},
     // The same, but it loses something of another file. The one that was published is settled, and
-    // written to past the log.
+    // written to past the log. The cleanup thread waits for each `drain`, so that
+    // one recording is like the other.
     {"claimed-beside", "the disk loses something beside what was published", kOfNeighbour, R"(
        neighbour a, file a p, file b p, get-cached b, get-cached a
        write a 10 100, write a 60 100, write b 10 50, give a, refuse-syncs b
        write b 20 50, drain, take-syncs b, await-disk b
-       write a 40 60, sync a, write a 70 60, write b 30 50, drain, write b 20 30)"},
+       write a 40 60, sync a, write a 70 60, write b 30 50, drain, write b 20 30)",
+     false},
     // Write calls that are too long for one group, and a file that is cut when it is opened.
     {"split", "write calls of several groups, a file that is cut", Every(60, 0), R"(
        file a 100, write a 50 100, write a 120 170p, write a 60p 2p
@@ -351,7 +360,7 @@ std::vector<Scenario> ProgramScenarios() {
   std::vector<Scenario> all;
   for (const ProgramScenario& each : kProgramScenarios) {
     all.push_back({each.name, each.what, each.effort, [each](const Place& place, uint64_t seed) {
-                     return Record(each.name, each.script, place, seed);
+                     return Record(each, place, seed);
                    }});
   }
   const Scenario others[] = {

@@ -67,6 +67,7 @@ class TemporaryFolder {
 // What a child that explores leaves, even if it is killed.
 struct Shared {
   Counts counts;
+  size_t moment;
   char what[4096];
   size_t length;
   char crashes[8 << 20];
@@ -100,14 +101,20 @@ Outcome Guarded(const Trace& trace, Plan plan, Function body) {
   SharedMemory shared;
   const int status = InChild([&] {
     Shared* s = shared.operator->();
-    plan.trying = [s](const Crashes& crashes) { Keep(s, ToText(crashes)); };
+    const Explorer* running = nullptr;
+    plan.trying = [s, &running](const Crashes& crashes) {
+      Keep(s, ToText(crashes));
+      s->moment = running->moment();
+    };
     Explorer explorer(trace, plan);
+    running = &explorer;
     const std::string what = body(explorer);
     s->counts = explorer.counts();
     std::strncpy(s->what, what.c_str(), sizeof(s->what) - 1);
     return 0;
   });
-  Outcome outcome = {shared->what, std::string(shared->crashes, shared->length), shared->counts};
+  Outcome outcome = {shared->what, std::string(shared->crashes, shared->length), shared->counts,
+                     shared->moment};
   if (status != 0) {
     outcome.what = status < 0 ? "recovery was killed by signal " + std::to_string(-status)
                               : "the explorer failed";
@@ -135,12 +142,12 @@ Trace Record(const Scenario& scenario, uint64_t seed, const std::string& disk) {
   return Trace::FromBytes(ReadAll(path));
 }
 
-Outcome Explore(const Scenario& scenario, const Trace& trace, const Mutant* mutant, uint64_t seed,
-                Care care, uint64_t images, std::chrono::steady_clock::time_point end) {
+Outcome Explore(const Scenario& scenario, const Trace& trace, const Mutant* mutant,
+                const Extent& extent) {
   Plan plan;
-  plan.seed = seed;
+  plan.seed = trace.seed;
   plan.limits.exhaustive = scenario.effort.exhaustive;
-  if (care == Care::kGlance) plan.limits = plan.nested_limits;
+  if (extent.care == Care::kGlance) plan.limits = plan.nested_limits;
   plan.limits.removals = scenario.effort.removals;
   plan.nested_limits.removals = scenario.effort.removals;
   plan.nested_every = scenario.effort.nested_every;
@@ -148,8 +155,9 @@ Outcome Explore(const Scenario& scenario, const Trace& trace, const Mutant* muta
   plan.damage = scenario.effort.damage;
   plan.handles = scenario.effort.handles;
   plan.watched = scenario.effort.watched;
-  plan.images = images;
-  plan.end = end;
+  plan.first_moment = extent.first_moment;
+  plan.images = extent.images;
+  plan.end = extent.end;
   if (mutant != nullptr) {
     plan.mutate = mutant->apply;
     plan.blind = mutant->blind;

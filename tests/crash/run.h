@@ -20,6 +20,7 @@ struct Outcome {
   std::string what;  // empty: every image was recovered as it should be
   std::string crashes;
   Counts counts;
+  size_t moment = 0;  // Explorer::moment, of what is wrong
 };
 
 enum class Care {
@@ -27,9 +28,17 @@ enum class Care {
   kFull,    // as many as the scenario asks for
 };
 
-// `mutant` may be null. Ends after so many images, about, and at `end`.
-Outcome Explore(const Scenario& scenario, const Trace& trace, const Mutant* mutant, uint64_t seed,
-                Care care, uint64_t images, std::chrono::steady_clock::time_point end);
+// What of a trace is explored.
+struct Extent {
+  Care care = Care::kFull;
+  size_t first_moment = 0;
+  uint64_t images = ~uint64_t{0};  // at most, about
+  std::chrono::steady_clock::time_point end = std::chrono::steady_clock::time_point::max();
+};
+
+// `mutant` may be null.
+Outcome Explore(const Scenario& scenario, const Trace& trace, const Mutant* mutant,
+                const Extent& extent);
 
 // A failing case in a file, and once more.
 void Save(const std::string& path, const Trace& trace, const std::string& mutant,
