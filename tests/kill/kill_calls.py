@@ -359,22 +359,26 @@ def storm(options, draw, name, total):
         case.end()
 
 
-SELF_CHECK_TIMES = 3
-
-
-def self_check(options, draw):
-    """Faults that are planted must be found. Some show at few boundaries: they are looked for at many,
-    and the first ends it."""
-    options.kills *= SELF_CHECK_TIMES
+def self_check(options):
+    """Faults that are planted must be found. Some show at few boundaries, most of them late ones: so all are tried,
+    from the last one on, and the first that shows it ends it."""
     for plant, name in (("early", "steps_late"), ("skip", "steps_late"), ("drop", "steps_late"),
                         ("skip", "sqlite_wal"), ("drop", "sqlite_wal"), ("skip", "recover")):
-        options.plant = plant
+        case = cases(options)[name]()
         try:
-            storm(options, draw, name, [0])
+            options.plant = None
+            case.begin()
+            boundaries, _, _, _ = one(options, name, case, 0)
+            options.plant = plant
+            for number in range(boundaries, 0, -1):
+                one(options, name, case, number)
             kit.say(f"{plant:6} {name}: NOT FOUND")
             sys.exit(1)
         except kit.Failure as problem:
+            kit.check(options.plant is not None and isinstance(problem.__cause__, kit.Failure), str(problem))
             kit.say(f"{plant:6} {name}: found {str(problem).splitlines()[0][:120]}")
+        finally:
+            case.end()
 
 
 def main():
@@ -392,7 +396,7 @@ def main():
     options.kill_steps = str(tools / "kill_steps")
     draw = random.Random(options.seed)
     if options.self_check:
-        self_check(options, draw)
+        self_check(options)
         return
     total = [0]
     begin = time.monotonic()

@@ -342,6 +342,24 @@ class Driver {
   bool failed_ = false;
 };
 
+bool Overlap(const Record& a, const Record& b) {
+  return a.file == b.file && a.offset < b.offset + b.length && b.offset < a.offset + a.length;
+}
+
+// Of a write into a region file, or the race file.
+std::string BytesOf(const Record& write) {
+  std::vector<uint8_t> content(write.length);
+  if (write.file != kRaceFile) {
+    content = Content(write.id, write.length);
+  } else {
+    for (uint64_t i = 0; i < write.length / 8; ++i) {
+      const uint64_t word = RaceWord(write.id, write.offset / 8 + i);
+      std::memcpy(content.data() + 8 * i, &word, 8);
+    }
+  }
+  return {content.begin(), content.end()};
+}
+
 bool Driver::SelfCheck() {
   std::printf("seed %llu\n", static_cast<unsigned long long>(options_.seed));
   std::vector<Record> records;
@@ -389,29 +407,18 @@ bool Driver::SelfCheck() {
     must_fail(("one byte more, " + FileName(file)).c_str(), file, longer);
   }
 
-  // An older write on top of a newer one, in the same region.
+  // An older write on top of one that began when it had returned: the first that leaves a trace.
   const auto older_on_top = [&](uint32_t file, std::string& bytes) {
-    std::vector<Record> ends;
-    for (const Record& record : records) {
-      if (record.kind == Record::kEnd && record.file == file) ends.push_back(record);
-    }
-    for (size_t i = 0; i < ends.size(); ++i) {
-      for (size_t j = i + 1; j < ends.size(); ++j) {
-        if (ends[i].offset < ends[j].offset + ends[j].length &&
-            ends[j].offset < ends[i].offset + ends[i].length) {
-          std::vector<uint8_t> content(ends[i].length);
-          if (file == kRaceFile) {
-            for (uint64_t k = 0; k < ends[i].length / 8; ++k) {
-              const uint64_t word = RaceWord(ends[i].id, ends[i].offset / 8 + k);
-              std::memcpy(content.data() + 8 * k, &word, 8);
-            }
-          } else {
-            content = Content(ends[i].id, content.size());
-          }
-          std::memcpy(bytes.data() + ends[i].offset, content.data(), content.size());
-          return;
-        }
-      }
+    const std::string whole = bytes;
+    for (size_t older = 0; older < records.size() && bytes == whole; ++older) {
+      if (records[older].kind != Record::kEnd || records[older].file != file) continue;
+      const bool is_older =
+          std::any_of(records.begin() + static_cast<std::ptrdiff_t>(older), records.end(),
+                      [&](const Record& newer) {
+                        return newer.kind == Record::kBegin && Overlap(newer, records[older]);
+                      });
+      if (is_older)
+        bytes.replace(records[older].offset, records[older].length, BytesOf(records[older]));
     }
   };
   must_fail("wrong order, region0", 0, [&](std::string& bytes) { older_on_top(0, bytes); });
@@ -434,14 +441,20 @@ bool Driver::SelfCheck() {
   });
 
   // A write of which the end record never came may be missing, but not be there in part.
+  // It is one that nothing has been written over, and long enough to differ from what was there.
+  constexpr uint64_t kLong = 64;
   std::vector<Record> shorter = records;
-  size_t last = shorter.size();
-  while (shorter[last - 1].kind != Record::kEnd || shorter[last - 1].file >= kRegionFiles ||
-         shorter[last - 1].length < 2) {
-    --last;
+  const auto last = std::find_if(shorter.rbegin(), shorter.rend(), [&](const Record& end) {
+    return end.kind == Record::kEnd && end.file < kRegionFiles && end.length >= kLong &&
+           std::none_of(shorter.rbegin(), shorter.rend(),
+                        [&](const Record& other) { return &other > &end && Overlap(other, end); });
+  });
+  if (last == shorter.rend()) {
+    std::printf("no write is the last one in its place\n");
+    return false;
   }
-  const Record in_flight = shorter[last - 1];
-  shorter.erase(shorter.begin() + static_cast<std::ptrdiff_t>(last) - 1);
+  const Record in_flight = *last;
+  shorter.erase(std::next(last).base());
   model = Model(options_.threads);
   if (!model.Take(shorter, &why) || !verify()) {
     std::printf("a whole write in flight does not pass: %s\n", why.c_str());

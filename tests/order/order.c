@@ -8,7 +8,8 @@
 //   order write FILE PLACES SEED SYNC EVENTS    until it is killed; goes on where the file is.
 //                                               SYNC: after each write, or each round. EVENTS: it
 //                                               forks, asks, cuts and grows the file meanwhile
-//   order play MUTANT FILE PLACES SEED          plays a write-back that breaks the order (below)
+//   order play MUTANT FILE PLACES SEED          plays a write-back that breaks the order, and
+//                                               looks after each of its writes (below)
 //   order read HOW FILE PLACES SEED COUNT MS    looks so often, but so long at most.
 //                                               HOW: pread, map, copy, tar
 //
@@ -144,53 +145,6 @@ __attribute__((noreturn)) static void Write(const char* file, const char* sync, 
 }
 
 // ---------------------------------------------------------------------------------------------
-// What a reader must find: batches of some rounds that are brought to the file
-//
-//   file     each place once, as it is in the end, in the order of the file
-//   newest   the same, in the order of the newest write to each
-//   cut      in the order of writing, but a part of the batch lacks its first place
-//   again    in the order of writing, twice
-//   right    in the order of writing: nothing is to be found
-static void Apply(int fd, uint64_t from, uint64_t to) {
-  for (uint64_t n = from; n < to; ++n) {
-    for (int i = 0; i < count; ++i) Put(fd, i, n);
-  }
-}
-
-__attribute__((noreturn)) static void Play(const char* mutant, const char* file) {
-  enum { kRounds = 20 };
-  const int fd = open(file, O_RDWR | O_CREAT, 0600);
-  CHECK(fd >= 0 && ftruncate(fd, kSize) == 0);
-  const bool in_file = strcmp(mutant, "file") == 0;
-  for (uint64_t n = 1;; n += kRounds) {
-    const uint64_t last = n + kRounds - 1;
-    if (in_file || strcmp(mutant, "newest") == 0) {
-      bool done[kMostPlaces] = {false};
-      for (int i = 0; i < count; ++i) {
-        int next = -1;
-        for (int j = 0; j < count; ++j) {
-          if (done[j]) continue;
-          if (next < 0 || (in_file && places[j].offset < places[next].offset)) next = j;
-        }
-        Put(fd, next, last);
-        done[next] = true;
-      }
-    } else if (strcmp(mutant, "cut") == 0) {
-      Apply(fd, n, n + kRounds / 2);
-      for (uint64_t m = n + kRounds / 2; m <= last; ++m) {
-        for (int i = 1; i < count; ++i) Put(fd, i, m);
-      }
-      for (uint64_t m = n + kRounds / 2; m <= last; ++m) Put(fd, 0, m);
-    } else if (strcmp(mutant, "again") == 0) {
-      Apply(fd, n, last + 1);
-      Apply(fd, n, last + 1);
-    } else {
-      Apply(fd, n, last + 1);
-    }
-  }
-}
-
-// ---------------------------------------------------------------------------------------------
 // The reader.
 
 // Every write up to this one was made, as far as was seen: they are counted from 1.
@@ -310,6 +264,65 @@ static int Read(const char* how, const char* file, uint64_t wanted, uint64_t mil
   return 0;
 }
 
+// ---------------------------------------------------------------------------------------------
+// What a reader must find: batches of some rounds that are brought to the file
+//
+//   file     each place once, as it is in the end, in the order of the file
+//   newest   the same, in the order of the newest write to each
+//   cut      in the order of writing, but a part of the batch lacks its first place
+//   again    in the order of writing, twice
+//   right    in the order of writing: nothing is to be found
+//
+// The process itself looks after each write, so there is none that nobody sees.
+static void PutAndLook(int fd, int place, uint64_t n) {
+  Put(fd, place, n);
+  LookBackwards(ByPread);
+}
+
+static void Apply(int fd, uint64_t from, uint64_t to) {
+  for (uint64_t n = from; n < to; ++n) {
+    for (int i = 0; i < count; ++i) PutAndLook(fd, i, n);
+  }
+}
+
+static int Play(const char* mutant, const char* file) {
+  enum { kRounds = 20, kBatches = 5 };
+  const int fd = open(file, O_RDWR | O_CREAT, 0600);
+  CHECK(fd >= 0 && ftruncate(fd, kSize) == 0);
+  reader_fd = fd;
+  const bool in_file = strcmp(mutant, "file") == 0;
+  for (uint64_t n = 1; n < kBatches * kRounds; n += kRounds) {
+    const uint64_t last = n + kRounds - 1;
+    if (in_file || strcmp(mutant, "newest") == 0) {
+      bool done[kMostPlaces] = {false};
+      for (int i = 0; i < count; ++i) {
+        int next = -1;
+        for (int j = 0; j < count; ++j) {
+          if (done[j]) continue;
+          if (next < 0 || (in_file && places[j].offset < places[next].offset)) next = j;
+        }
+        PutAndLook(fd, next, last);
+        done[next] = true;
+      }
+    } else if (strcmp(mutant, "cut") == 0) {
+      Apply(fd, n, n + kRounds / 2);
+      for (uint64_t m = n + kRounds / 2; m <= last; ++m) {
+        for (int i = 1; i < count; ++i) PutAndLook(fd, i, m);
+      }
+      for (uint64_t m = n + kRounds / 2; m <= last; ++m) PutAndLook(fd, 0, m);
+    } else if (strcmp(mutant, "again") == 0) {
+      Apply(fd, n, last + 1);
+      Apply(fd, n, last + 1);
+    } else {
+      Apply(fd, n, last + 1);
+    }
+  }
+  printf("bad %" PRIu64 "\n", bad);
+  return 0;
+}
+
+// ---------------------------------------------------------------------------------------------
+
 int main(int n, char** words) {
   CHECK(n >= 6);
   const bool writes = strcmp(words[1], "write") == 0;
@@ -319,7 +332,7 @@ int main(int n, char** words) {
     Write(words[2], words[5], strcmp(words[6], "events") == 0);
   }
   FindPlaces(atoi(words[4]), strtoull(words[5], NULL, 10));
-  if (strcmp(words[1], "play") == 0) Play(words[2], words[3]);
+  if (strcmp(words[1], "play") == 0) return Play(words[2], words[3]);
   CHECK(n == 8);
   return Read(words[2], words[3], strtoull(words[6], NULL, 10), strtoull(words[7], NULL, 10));
 }
