@@ -333,12 +333,12 @@ class Machine:
     def await_mirrored(self, times=1):
         until(lambda: self.said("mirror").count("wait for a majority") >= times, "the pool is mirrored", 30)
 
-    def write(self, workload, rule="auto", promise=None, **environment):
+    def write(self, workload, rule="auto", **environment):
         """A program as it is, which says what is durable."""
         self.lives += 1
         self.output = self.folder / f"acknowledged{self.lives}"
         self.writer = Process([self.setting.nvcache, "run", "--pool", self.pool, "--dram", "1M", "--required",
-                               "--write-back", rule, "--", *self.setting.agent("work", workload, promise)],
+                               "--write-back", rule, "--", *self.setting.agent("work", workload)],
                               self.log("writer"), self.disk.where, self.output, **self.setting.environment(self),
                               **environment)
 
