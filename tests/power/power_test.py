@@ -96,13 +96,6 @@ def groups(workload):
     return [group for group in (*WORKLOADS, *ASKED_FOR) if workload in group[1]]
 
 
-def part_of(everything, options):
-    """What --part and --parts ask for."""
-    if options.parts > 1:
-        say(f"--part {options.part % options.parts} --parts {options.parts}")
-    return list(everything)[options.part % options.parts::options.parts]
-
-
 def draw_plan(draw, number, rows, file_systems):
     """In turn all workloads; and each of them, in turn, on all file systems and media."""
     turn, place = divmod(number, len(rows))
@@ -225,7 +218,7 @@ def mapper(bench, options):
     """Every fault, and every way in which it goes on."""
     seed = options.seed
     say(f"seed {seed} (give it back with --seed)")
-    for number, fault in part_of(enumerate(options.faults or FAULTS), options):
+    for number, fault in enumerate(options.faults or FAULTS):
         draw = random.Random(f"{seed}.{fault}")
         plan = Plan(seed=draw.randrange(1, 10**9), workloads=("raw0", "raw1"), mapped=True,
                     media=MEDIA[number % len(MEDIA)], pool_size=draw.choice(("4M", "16M")))
@@ -292,7 +285,7 @@ def self_check(bench, options):
     seed = options.seed
     say(f"seed {seed} (give it back with --seed)")
     wrong = 0
-    for name, (must_fail, choices) in part_of(checks(options.workload).items(), options):
+    for name, (must_fail, choices) in checks(options.workload).items():
         draw = random.Random(f"{seed}.{name}")
         missed = set(choices["workloads"])
         for _ in range(MOST_LIVES):
@@ -309,6 +302,44 @@ def self_check(bench, options):
         say(f"[ {'OK  ' if as_wanted else 'FAIL'} ] {name}"
             + (f": no loss is found of {', '.join(missed)}" if must_fail and missed else ""))
     return 1 if wrong else 0
+
+
+LOST = 20  # operations
+
+
+def lost(bench, options):
+    """What a loss of the newest operations leaves is reported of each workload: they are said to be acknowledged, and
+    nobody has done them."""
+    for write_back, workloads in (("always", (*FILES[:5], *DATABASES)), ("auto", (*NAMES, "maildir"))):
+        draw = random.Random(f"{options.seed}.{write_back}")
+        plan = Plan(seed=draw.randrange(1, 10**9), workloads=workloads, write_back=write_back, pool_size="16M")
+        with Life(bench, plan, draw) as life:
+            try:
+                life.begin()
+                life.run(Start("work", draw.uniform(2, 3), policy=draw.choice(plan.policies)))
+                life.run(Start())
+                there = dict(life.acknowledged)
+                silent = set(workloads)
+                while silent:  # processes that share their names report one after the other
+                    life.acknowledged = there | {name: there[name] + LOST for name in silent}
+                    silent -= reported(life, silent)
+            except Failure as problem:
+                failed(life, problem)
+                return 1
+    return 0
+
+
+def reported(life, names):
+    """Those of which a loss is reported; of one at least."""
+    try:
+        life.run(Start())
+    except Failure as expected:
+        found = names & {part.split()[0] for part in str(expected).split("; ")}
+        if not found:
+            raise
+        say(f"  as it should be: {expected}")
+        return found
+    raise Failure(f"{', '.join(sorted(names))}: {LOST} operations are lost, and nothing is missing")
 
 
 def short_life(bench, plan, draw, must_fail):
@@ -371,8 +402,7 @@ def main():
                         help="disks that fail, by device-mapper in the guest")
     parser.add_argument("faults", nargs="*", help=f"of these only: {' '.join(FAULTS)}")
     parser.add_argument("--self-check", action="store_true", help="show that a loss is found")
-    parser.add_argument("--parts", type=int, default=1, help="of the self checks, or the faults, one in so many")
-    parser.add_argument("--part", type=int, default=0, help="which of them: any number, such as that of the day")
+    parser.add_argument("--lost", action="store_true", help="the same of a loss that is certain")
     parser.add_argument("--case", help="verify a saved failure again")
     options = parser.parse_args()
     try:
@@ -385,6 +415,8 @@ def main():
             return verify_case(bench, options)
         if options.self_check:
             return self_check(bench, options)
+        if options.lost:
+            return lost(bench, options)
         if options.mapper:
             return mapper(bench, options)
         return cycles(bench, options)
