@@ -44,16 +44,22 @@ int InChild(Function body) {
   return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
 }
 
+// Its path is in the records, so where that has another length, a recording has other events, and
+// the places of shown.cc are others.
+constexpr size_t kPathLength = 59;
+
 class TemporaryFolder {
  public:
   explicit TemporaryFolder(const std::string& where) {
     std::filesystem::create_directories(where);
-    path_ = where + "/nvcache-test-crash-XXXXXX";
+    path_ = std::filesystem::canonical(where).string() + "/nvcache-test-crash-";
+    constexpr char kMade[] = "XXXXXX";
+    const size_t length = path_.size() + std::strlen(kMade);
+    path_.append(length < kPathLength ? kPathLength - length : 0, '-').append(kMade);
     if (::mkdtemp(path_.data()) == nullptr) {
       throw std::runtime_error(where +
                                ": no folder can be made there; name another with --scratch");
     }
-    path_ = std::filesystem::canonical(path_);
   }
   ~TemporaryFolder() { std::filesystem::remove_all(path_); }
   TemporaryFolder(const TemporaryFolder&) = delete;
