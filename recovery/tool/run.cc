@@ -25,6 +25,7 @@
 #include "recovery/tool/wait.h"
 #include "src/nvlog/segments.h"
 #include "src/settings/settings.h"
+#include "src/sys/filter.h"
 
 namespace nvcache::tool {
 namespace {
@@ -102,7 +103,17 @@ void MakePool(const std::string& path, const settings::Settings& settings) {
   if (problem.error != EEXIST) throw Failure{kRunFailed, problem.text.c_str()};
 }
 
+// As the library says it.
+void AskFilter() {
+  if (const long call = sys::ForbiddenCall(); call != 0) {
+    throw Failure{kRunFailed, fmt::format("a filter of system calls (seccomp) ends the process for "
+                                          "call {}, which the cache needs",
+                                          call)};
+  }
+}
+
 void PreparePool(const settings::Settings& settings) {
+  AskFilter();
   const std::string path = settings.pool.c_str();
   if (access(path.c_str(), F_OK) != 0 && errno == ENOENT) MakePool(path, settings);
   pool::Pool pool;
