@@ -3,80 +3,12 @@
 
 #include <algorithm>
 
-#include "src/sys/kernel.h"
+#include "src/sys/lines.h"
 #include "src/sys/scratch.h"
-#include "src/sys/text.h"
 
 namespace nvcache::sys {
 
 namespace {
-
-constexpr size_t kLongest = 4096;
-
-// The lines of a file in /proc or of a group. A longer one is cut.
-class Lines {
- public:
-  Lines() = default;
-  ~Lines() { Leave(); }
-  Lines(const Lines&) = delete;
-  Lines& operator=(const Lines&) = delete;
-
-  void Open(const char* folder, const char* name) {
-    Leave();
-    at_ = filled_ = 0;
-    line_.Clear();
-    line_.Append(folder).Append("/").Append(name);
-    fd_ = Openat(AT_FDCWD, line_.c_str(), O_RDONLY | O_CLOEXEC);
-  }
-  bool Next() {
-    line_.Clear();
-    char c[2] = {};
-    while (Get(c) && c[0] != '\n') line_.Append(c);
-    return c[0] == '\n' || line_.size() > 0;
-  }
-  const char* text() const { return line_.c_str(); }
-
- private:
-  void Leave() {
-    if (fd_ >= 0) Close(static_cast<int>(fd_));
-    fd_ = -1;
-  }
-  bool Get(char* c) {
-    if (at_ == filled_) {
-      const long n = fd_ < 0 ? 0 : Read(static_cast<int>(fd_), buffer_, sizeof(buffer_));
-      if (n <= 0) return false;
-      at_ = 0;
-      filled_ = n;
-    }
-    *c = buffer_[at_++];
-    return true;
-  }
-
-  long fd_ = -1;
-  Text<kLongest> line_;
-  char buffer_[2048];
-  long at_ = 0, filled_ = 0;
-};
-
-// What `text` has behind `begin`, or nullptr.
-const char* Behind(const char* text, const char* begin) {
-  while (*begin != '\0') {
-    if (*text++ != *begin++) return nullptr;
-  }
-  return text;
-}
-
-// One of the words between commas, up to a blank, a colon or the end.
-bool HasWord(const char* list, const char* word) {
-  const auto ends = [](char c) { return c == '\0' || c == ' ' || c == ':' || c == ','; };
-  for (;;) {
-    const char* const end = Behind(list, word);
-    if (end != nullptr && ends(*end)) return true;
-    while (!ends(*list)) ++list;
-    if (*list != ',') return false;
-    ++list;
-  }
-}
 
 uint64_t NumberOf(const char* text) {
   if (*text < '0' || *text > '9') return kNoLimit;  // "max"
@@ -87,27 +19,10 @@ uint64_t NumberOf(const char* text) {
   return number;
 }
 
-bool IsSpace(char c) { return c == ' ' || c == '\0'; }
-
-// The word at this place of a line, from 0 on.
-const char* WordAt(const char* line, int place) {
-  for (; place > 0; --place) {
-    while (!IsSpace(*line)) ++line;
-    if (*line == ' ') ++line;
-  }
-  return line;
-}
-
-size_t WordLength(const char* word) {
-  size_t n = 0;
-  while (!IsSpace(word[n])) ++n;
-  return n;
-}
-
 // A group of this version, in its file system.
 struct Group {
   bool second;
-  char path[kLongest];
+  char path[kLongestLine];
   size_t mount;   // the length of the mount point in it
   size_t length;  // of the path
 };
@@ -171,7 +86,7 @@ class Groups {
   }
 
   void Append(const char* text, size_t n) {
-    for (size_t i = 0; i < n && group_->length + 1 < kLongest; ++i) {
+    for (size_t i = 0; i < n && group_->length + 1 < kLongestLine; ++i) {
       group_->path[group_->length++] = text[i];
     }
     group_->path[group_->length] = '\0';

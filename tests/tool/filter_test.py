@@ -51,7 +51,7 @@ print("written")
 
 # Any program on libc makes these, so a filter that forbids them ends it without us as well; or they are made by the
 # checkpointer alone, by `nvcache recover` for another user, or where the program has made the same.
-COMMON = {"clock_gettime", "close", "clone", "exit", "exit_group", "futex", "getpid", "gettid", "kill", "mmap", "munmap",
+COMMON = {"clock_gettime", "close", "clone", "exit", "exit_group", "futex", "getpid", "gettid", "ioctl", "kill", "mmap", "munmap",
           "openat", "prctl", "read", "write", "wait4",
           "epoll_create1", "epoll_ctl", "epoll_wait", "eventfd2", "pidfd_open",
           "setgroups",
