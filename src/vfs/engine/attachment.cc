@@ -232,7 +232,7 @@ bool Attachment::Employ() {
   Dismiss();
   unemployable_.store(true);
   engine.notice.Hinder(lease::Hindrance::kThreads);
-  engine.notice.RefuseCache(kNoMeans);
+  engine.notice.RefuseFrames(kNoMeans);
   return false;
 }
 

@@ -41,6 +41,13 @@ void Notice::RefuseCache(const char* text) {
   Refuse(line.c_str());
 }
 
+void Notice::RefuseFrames(const char* text) {
+  if (engine.settings.required) return RefuseCache(text);
+  sys::Text<480> line;
+  line.Append(text).Append("; no file is cached, and what is synced often is write-through");
+  Say(line.c_str());
+}
+
 // And then the next line.
 void Notice::SaySize(uint64_t size) {
   if (!engine.settings.notice) return;
