@@ -25,6 +25,7 @@
 #include "recovery/tool/wait.h"
 #include "src/nvlog/segments.h"
 #include "src/settings/settings.h"
+#include "src/sys/filter.h"
 
 namespace nvcache::tool {
 namespace {
@@ -94,15 +95,34 @@ settings::Settings ReadSettings() {
 }
 
 void MakePool(const std::string& path, const settings::Settings& settings) {
-  const uint64_t size = settings.size != 0 ? settings.size : kDefaultSize;
+  const uint64_t wanted = settings.size != 0 ? settings.size : kDefaultSize;
+  const uint64_t size = pool::Pool::SizeInGroup(path.c_str(), wanted);
   pool::Problem problem;
   const pool::CreateOptions options = {.size = size, .emulate = settings.emulate};
-  if (pool::Pool::Create(path.c_str(), options, LoadLibpmem(), &problem)) return;
+  if (pool::Pool::Create(path.c_str(), options, LoadLibpmem(), &problem)) {
+    if (size < wanted && settings.notice) {
+      fmt::print(stderr,
+                 "nvcache: {} is made with {}, not {}: that is half of the memory that a control "
+                 "group has left\n",
+                 Printable(path), Size(size), Size(wanted));
+    }
+    return;
+  }
   // Another one that was started at the same time was faster.
   if (problem.error != EEXIST) throw Failure{kRunFailed, problem.text.c_str()};
 }
 
+// As the library says it.
+void AskFilter() {
+  if (const long call = sys::ForbiddenCall(); call != 0) {
+    throw Failure{kRunFailed, fmt::format("a filter of system calls (seccomp) ends the process for "
+                                          "call {}, which the cache needs",
+                                          call)};
+  }
+}
+
 void PreparePool(const settings::Settings& settings) {
+  AskFilter();
   const std::string path = settings.pool.c_str();
   if (access(path.c_str(), F_OK) != 0 && errno == ENOENT) MakePool(path, settings);
   pool::Pool pool;

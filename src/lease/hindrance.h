@@ -23,6 +23,7 @@ enum class Hindrance : uint32_t {
   kDescriptors,  // its limit of open files leaves no number for a descriptor of our own
   kThreads,      // it may have no memory or no threads more: nothing of it is cached
   kOutsideWriter,  // a program without NVCache has written to a file of it
+  kMemory,         // a control group has little memory left: it has fewer page frames
   kCount
 };
 inline constexpr auto kHindrances = static_cast<uint32_t>(Hindrance::kCount);

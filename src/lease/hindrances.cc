@@ -35,6 +35,7 @@ constexpr Words kWords[] = {
     {"descriptors", "its limit of open files is too low for our own: raise it (ulimit -n)"},
     {"threads", "it got no memory or no thread for the cache: look at its limits"},
     {"outside writer", "a program without NVCache has written to a file of it: see limits.md"},
+    {"memory", "a control group has little memory left, so it has fewer page frames"},
 };
 static_assert(sizeof(kWords) / sizeof(kWords[0]) == kHindrances);
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <errno.h>
+#include <linux/magic.h>
 #include <sys/file.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "src/pmem/persist.h"
@@ -10,6 +12,7 @@
 #include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"
 #include "src/sys/lock.h"
+#include "src/sys/memory_group.h"
 #include "src/sys/scratch.h"
 #include "src/sys/text.h"
 
@@ -79,6 +82,9 @@ bool FailAllocate(Problem* problem, const char* path, uint64_t size, long result
     case EDQUOT:
       what.Append("the disk quota has no room for ").AppendNumber(size).Append(" bytes");
       return Fail(problem, path, error, what.c_str(), "make room, or choose a smaller size");
+    case ENOMEM:
+      what.Append("a control group has less memory left than ").AppendNumber(size).Append(" bytes");
+      return Fail(problem, path, error, what.c_str(), "raise its limit, or choose a smaller size");
     case EFBIG:
       what.Append("files of ").AppendNumber(size).Append(" bytes are not allowed");
       return Fail(problem, path, error, what.c_str(),
@@ -92,8 +98,16 @@ bool FailAllocate(Problem* problem, const char* path, uint64_t size, long result
   }
 }
 
+// A file there is memory of the control group in which it is written first, and cannot be dropped.
+bool IsInMemory(const struct statfs& fs) {
+  return fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC;
+}
+
 // Sets all blocks aside: a store into a mapping has no way to say ENOSPC.
 long Allocate(int fd, uint64_t size) {
+  struct statfs fs = {};
+  // The kernel would not refuse, but kill.
+  if (sys::Fstatfs(fd, &fs) == 0 && IsInMemory(fs) && size > sys::FreeInGroups()) return -ENOMEM;
   // The kernel would not only refuse but kill us with SIGXFSZ.
   if (size > sys::SoftLimit(RLIMIT_FSIZE)) return -EFBIG;
   for (;;) {
@@ -217,6 +231,13 @@ bool CreateFile(const char* path, uint64_t size, const CreateOptions& options,
 }
 
 }  // namespace
+
+uint64_t Pool::SizeInGroup(const char* path, uint64_t size) {
+  constexpr uint64_t kShare = 2;
+  struct statfs fs = {};
+  if (sys::Statfs(Folder(path).path(), &fs) < 0 || !IsInMemory(fs)) return size;
+  return std::min(size, sys::FreeInGroups() / kShare);
+}
 
 bool Pool::Create(const char* path, const CreateOptions& options, const pmem::Libpmem* libpmem,
                   Problem* problem) {

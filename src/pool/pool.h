@@ -46,6 +46,10 @@ class Pool {
   static bool Create(const char* path, const CreateOptions& options, const pmem::Libpmem* libpmem,
                      Problem* problem);
 
+  // `size`; or half of what the process's control groups have left of memory, if that is less and
+  // a pool at `path` would be charged to them: all of it, when it is made.
+  static uint64_t SizeInGroup(const char* path, uint64_t size);
+
   // At a glance, for a program that may never use it. Not for a devdax device.
   struct Glance {
     // kClean: this is a pool, no process uses it, and nothing is pending.

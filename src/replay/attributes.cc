@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "src/sys/descriptor.h"
+#include "src/sys/filter.h"
 #include "src/sys/kernel.h"
 
 namespace nvcache::replay {
@@ -17,7 +18,7 @@ long SetOwner(int look, uint32_t uid, uint32_t gid) {
   struct stat st;
   const long error = sys::Fstat(look, &st);
   if (error < 0 || (st.st_uid == uid && st.st_gid == gid)) return error;
-  return sys::Call(SYS_fchownat, look, sys::Address(""), uid, gid, AT_EMPTY_PATH);
+  return sys::CallIfAllowed(SYS_fchownat, look, sys::Address(""), uid, gid, AT_EMPTY_PATH);
 }
 
 // The mode of a record, for a file that the file system may have with a later owner, whom no record

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <linux/falloc.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 
@@ -15,6 +14,7 @@
 #include "src/sys/kernel.h"
 #include "src/sys/memory.h"
 #include "src/sys/scratch.h"
+#include "src/sys/size_limit.h"
 
 namespace nvcache::replay {
 
@@ -62,7 +62,7 @@ Files::~Files() {
 
 bool Files::Open(bool dry_run) {
   dry_run_ = dry_run;
-  size_limit_ = sys::SoftLimit(RLIMIT_FSIZE);
+  size_limit_ = sys::FileSizeLimit();
   max_files_ = MaxFiles(reader_.view());
   files_ = static_cast<File*>(sys::Reserve(max_files_ * sizeof(File)));
   return files_ != nullptr;

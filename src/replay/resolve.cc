@@ -10,6 +10,7 @@
 #include "src/replay/found_names.h"
 #include "src/replay/rights.h"
 #include "src/sys/descriptor.h"
+#include "src/sys/filter.h"
 #include "src/sys/kernel.h"
 #include "src/sys/scratch.h"
 
@@ -100,8 +101,7 @@ long OpenFound(int found, const struct stat& st) {
   constexpr mode_t kOwner = S_IRUSR | S_IWUSR;
   const sys::FdLink link = sys::LinkTo(found);
   long fd = sys::Openat(AT_FDCWD, link.c_str(), kFlags);
-  const bool owned = st.st_uid == ActingUser() && (st.st_mode & kOwner) != kOwner;
-  if (fd != -EACCES || !owned) return fd;
+  if (fd != -EACCES || (st.st_mode & kOwner) == kOwner || st.st_uid != ActingUser()) return fd;
   const mode_t mode = st.st_mode & 01777;  // a write takes set-user-ID away
   if (sys::Fchmodat(AT_FDCWD, link.c_str(), mode | kOwner) < 0) return fd;
   fd = sys::Openat(AT_FDCWD, link.c_str(), kFlags);
@@ -135,8 +135,9 @@ long LookByHandle(const char* mount_point, const sys::FileHandle& handle) {
 }
 
 // Without the privilege there is no use in asking every mounted file system for its identity, and
-// one of them may be a server that does not answer.
+// one of them may be a server that does not answer. A filter may end the process for the question.
 bool MayLookByHandle(const sys::FileHandle& handle) {
+  if (!sys::MayCall(SYS_open_by_handle_at)) return false;
   const OwnRights rights;
   const long probe = sys::OpenByHandleAt(AT_FDCWD, handle, kToLook);
   if (probe >= 0) sys::Close(static_cast<int>(probe));
@@ -225,7 +226,7 @@ long LookByIdentity(const pool::Identity& identity, uint64_t file_system, int ne
   std::memcpy(handle.bytes, identity.handle, identity.handle_size);
   const auto use = [&](long found) { return CheckIdentity(found, identity); };
   if (near < 0) return FindByHandle(handle, file_system, use);
-  if (handle.size == 0) return -ENOENT;
+  if (handle.size == 0 || !sys::MayCall(SYS_open_by_handle_at)) return -ENOENT;
   const long found = LookByHandle(sys::LinkTo(near).c_str(), handle);
   const long used = found >= 0 ? use(found) : found;
   return used >= 0 || used == -EACCES || OutOfDescriptors(used) ? used : -ENOENT;

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <linux/capability.h>
 
+#include "src/sys/credentials.h"
 #include "src/sys/kernel.h"
 
 namespace nvcache::replay {
@@ -65,7 +66,7 @@ void ActForOneself() {
 
 bool ActsForAnother() { return acting.user != 0; }
 
-uint32_t ActingUser() { return SetUser(~uint32_t{0}); }
+uint32_t ActingUser() { return sys::FsUser(); }
 
 OwnRights::OwnRights() {
   if (ActsForAnother()) UseOwn();

@@ -3,8 +3,10 @@
 
 #include <linux/capability.h>
 
+#include "src/sys/filter.h"
 #include "src/sys/kernel.h"
 #include "src/sys/scratch.h"
+#include "src/sys/status.h"
 
 namespace nvcache::sys {
 
@@ -16,7 +18,15 @@ constexpr uint32_t kAllUsers = ~uint32_t{0};  // in uid_map
 constexpr uint64_t kNoCapabilities = 0;
 
 uint32_t Number(long number) { return static_cast<uint32_t>(Call(number)); }
-uint32_t FsId(long number) { return static_cast<uint32_t>(Call(number, long{kNobody})); }
+
+// The call that says it could set it as well, so that a service's filter may end the process for
+// it.
+uint32_t FsId(long number, const char* line) {
+  constexpr int kFourth = 3;  // after the real, effective and saved one
+  uint64_t id = kNobody;
+  if (!IsFiltered()) return static_cast<uint32_t>(Call(number, long{kNobody}));
+  return ReadStatus(line, kFourth, &id) ? static_cast<uint32_t>(id) : kNobody;
+}
 
 uint64_t EffectiveCapabilities() {
   __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
@@ -68,13 +78,16 @@ bool IsRootOfAllUsers() {
 
 }  // namespace
 
+uint32_t FsUser() { return FsId(SYS_setfsuid, "Uid:"); }
+uint32_t FsGroup() { return FsId(SYS_setfsgid, "Gid:"); }
+
 bool Credentials::Take() {
   if (taken_) return false;
   taken_ = true;
   user_ = Number(SYS_geteuid);
   group_ = Number(SYS_getegid);
-  fs_user_ = FsId(SYS_setfsuid);
-  fs_group_ = FsId(SYS_setfsgid);
+  fs_user_ = FsUser();
+  fs_group_ = FsGroup();
   capabilities_ = EffectiveCapabilities();
   groups_ = GroupsSum(&group_count_);
   user_namespace_ = UserNamespace();
@@ -84,7 +97,7 @@ bool Credentials::Take() {
 bool Credentials::AreCurrent() {
   if (Take()) return true;
   if (Number(SYS_geteuid) != user_ || Number(SYS_getegid) != group_) return false;
-  if (FsId(SYS_setfsuid) != fs_user_ || FsId(SYS_setfsgid) != fs_group_) return false;
+  if (FsUser() != fs_user_ || FsGroup() != fs_group_) return false;
   if (EffectiveCapabilities() != capabilities_ || UserNamespace() != user_namespace_) return false;
   uint32_t count = 0;
   const uint32_t groups = GroupsSum(&count);

@@ -28,6 +28,10 @@ class Credentials {
   bool taken_ = false;
 };
 
+// The user and the group by which the kernel judges the calling thread's rights to files.
+uint32_t FsUser();
+uint32_t FsGroup();
+
 // Whether the calling thread, which is user 0, has root's rights to files: nobody has taken the
 // capabilities from it, and it is root of all users, not of some that a user namespace has.
 bool IsWholeRoot();

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "src/vfs/life.h"
 
-#include <sys/resource.h>
-
 #include "src/sys/kernel.h"
 #include "src/sys/memory.h"
+#include "src/sys/size_limit.h"
 #include "src/vfs/descriptors.h"
 #include "src/vfs/engine/access.h"
 #include "src/vfs/engine/claim.h"
@@ -211,7 +210,7 @@ void EndSharing(uint32_t depth) {
 
 void BeforeSizeLimit(uint64_t soft) {
   if (!LockTable(true)) return;
-  if (soft < sys::SoftLimit(RLIMIT_FSIZE)) engine.attachment.ReleaseAll();
+  if (sys::FileSizeLimit(soft) < sys::FileSizeLimit()) engine.attachment.ReleaseAll();
 }
 
 void AfterSizeLimit() {

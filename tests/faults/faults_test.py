@@ -547,18 +547,25 @@ def emptied(case, program):
     case.recover_again("ENOSPC", mend=remove_ballast)
 
 
+def limit_folder(disk, folder, size):
+    """Btrfs counts what is in the folder from now on, and takes no more."""
+    command("btrfs", "quota", "enable", disk.folder)
+    command("btrfs", "quota", "rescan", "-w", disk.folder)
+    command("btrfs", "qgroup", "limit", str(size), folder)
+
+
 def quota(options):
-    """Btrfs counts the blocks that others have of the same folder, and says so at write-back."""
+    """Switched on when the file is cached: it counts the blocks that others have of the same folder, and says so at
+    write-back."""
     with kit.Bench(options, size="4M", dram="256k") as bench:
         with Mount(bench.folder / "image", bench.folder / "mounted", "btrfs", ("-f",), size=256 * MIB) as disk:
             folder = disk.folder / "volume"
-            command("btrfs", "quota", "enable", disk.folder)
             command("btrfs", "subvolume", "create", folder)
-            command("btrfs", "qgroup", "limit", str(8 * MIB), folder)
             path, ballast = folder / "a", folder / "ballast"
             with Program(bench, **LATE) as program:
                 fd = program.open(path)
                 program.must_write(path, fd, 0, 1000000)
+                limit_folder(disk, folder, 8 * MIB)
                 subprocess.run(["dd", "if=/dev/zero", f"of={ballast}", "bs=64k", "conv=fsync"],
                                check=False, stderr=subprocess.DEVNULL)
                 program.expect("EDQUOT", "rename", path, folder / "b")
@@ -573,6 +580,34 @@ def quota(options):
                 program.end()
             disk.again()
             program.check_disk()
+
+
+def quota_at_once(options):
+    """The write that the quota does not take fails, for a file that is written by many small ones and for bytes that
+    replace others; what has returned is in the file, whatever the quota."""
+    block, most = 4096, 2000
+    for rule in ("auto", "always"):
+        with kit.Bench(options, size="16M", dram="256k") as bench:
+            with Mount(bench.folder / "image", bench.folder / "mounted", "btrfs", ("-f",), size=256 * MIB) as disk:
+                folder = disk.folder / "volume"
+                command("btrfs", "subvolume", "create", folder)
+                limit_folder(disk, folder, 3 * MIB)
+                path = folder / "a"
+                with Program(bench, NVCACHE_WRITE_BACK=rule, **LATE) as program:
+                    fd = program.open(path)
+                    for _ in range(70):
+                        program.must_write(path, fd, 0, block)
+                        program.expect(0, "fsync", fd)
+                    for number in range(most):
+                        found = program.write(path, fd, number * block, block)
+                        if found != block:
+                            break
+                        program.expect(0, "fsync", fd)
+                    check(found == "EDQUOT", f"{rule}, the last of {number + 1} writes: {found}")
+                    program.end()
+                disk.again()
+                program.check_disk()
+                check(bench.pending() == 0, f"{rule}: records are left")
 
 
 @on_bad_disk(QUICK)
@@ -745,7 +780,7 @@ def pool_removed_of_idle(case, program):
 CASES = {case.__name__: case for case in
          (write_eio, flush_eio, program_hears_first, close_reports, cannot_be_read, full_log,
           overwritten, full_at_once, everything_kept, ends, killed, names, others, slow, read_only, journal,
-          shut_down, full_disk, emptied, quota, gone, programs, gives_up_rights, pool_removed, pool_replaced,
+          shut_down, full_disk, emptied, quota, quota_at_once, gone, programs, gives_up_rights, pool_removed, pool_replaced,
           pool_removed_of_idle)}
 
 

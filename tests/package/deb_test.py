@@ -29,6 +29,7 @@ WANTED = (
     "usr/share/man/man1/nvcache.1",
     "usr/share/man/man5/nvcache-pool.5",
     "usr/share/man/man7/libnvcache.7",
+    "usr/share/nvcache/nvcache.supp",
 )
 SOURCE = pathlib.Path(__file__).resolve().parent.parent.parent
 EXAMPLE = SOURCE / "src/api/example.c"

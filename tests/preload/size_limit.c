@@ -114,6 +114,37 @@ static void check_way(int way, int append) {
   close(large);
 }
 
+// Limits that are negative to the kernel, though large to whoever compares them without a sign; and
+// the largest that is none.
+static void check_huge(rlim_t limit) {
+  printf("limit %lx\n", (unsigned long)limit);
+  const int fd = open("huge", O_RDWR | O_CREAT | O_TRUNC, 0644);
+  for (int i = 0; i < 3; ++i) show("cached", (pwrite(fd, g_bytes, 5000, 0), fsync(fd)));
+  show("set", by_setrlimit(limit));
+  show("inside", pwrite(fd, "inside", 6, 10));
+  show("at the end", pwrite(fd, "end", 3, 5000));
+  show("ftruncate up", ftruncate(fd, 9000));
+  show("fsync", fsync(fd));
+  const int other = open("huge", O_RDWR);
+  for (int i = 0; i < 3; ++i) show("again", (pwrite(other, "again", 5, i), fsync(other)));
+  close(other);
+  const int late = open("late", O_RDWR | O_CREAT | O_TRUNC, 0644);
+  for (int i = 0; i < 3; ++i) show("late", (pwrite(late, "late", 4, 4L * i), fsync(late)));
+  show("late", pwrite(late, "late", 4, 12));
+  show("lower, that is higher", by_setrlimit(20000));
+  for (int i = 0; i < 3; ++i) show("late", (pwrite(late, "late", 4, 4L * i), fsync(late)));
+  show("inside", pwrite(fd, "inside", 6, 10));
+  show("across", pwrite(fd, "across", 6, 19997));
+  show("set", by_setrlimit(limit));
+  show("inside", pwrite(fd, "within", 6, 10));
+  show("inside", pwrite(late, "within", 6, 1));
+  show_open(fd);
+  show_open(late);
+  show("no limit", by_setrlimit(RLIM_INFINITY));
+  close(fd);
+  close(late);
+}
+
 // Of one that was there before.
 static void check_inherited(void) {
   const int fd = created("inherited");
@@ -140,6 +171,10 @@ int main(int argc, char** argv) {
     check_way(way, 0);
     check_way(way, 1);
   }
+  check_huge((rlim_t)1 << 63);
+  check_huge(((rlim_t)1 << 63) + 100000);
+  check_huge(RLIM_INFINITY - 1);
+  check_huge(((rlim_t)1 << 63) - 1);
   puts("inherited");
   by_setrlimit(100000);
   execl(program, "size_limit", "inherited", NULL);

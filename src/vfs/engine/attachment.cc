@@ -9,6 +9,7 @@
 #include "src/sys/check.h"
 #include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"
+#include "src/sys/memory_group.h"
 #include "src/sys/root.h"
 #include "src/sys/scratch.h"
 #include "src/sys/user_copy.h"
@@ -127,11 +128,14 @@ bool Attachment::OpenPool(pool::Problem* problem) {
 }
 
 bool Attachment::CreatePool(pool::Problem* problem) {
-  const pool::CreateOptions options = {engine.settings.size, engine.settings.emulate};
+  const uint64_t wanted = engine.settings.size;
+  const char* const path = engine.settings.pool.c_str();
+  const pool::CreateOptions options = {pool::Pool::SizeInGroup(path, wanted),
+                                       engine.settings.emulate};
+  const bool is_made = pool::Pool::Create(path, options, nullptr, problem);
+  if (is_made && options.size < wanted) engine.notice.SaySize(options.size);
   // Somebody else may just have made it.
-  return (pool::Pool::Create(engine.settings.pool.c_str(), options, nullptr, problem) ||
-          problem->error == EEXIST) &&
-         OpenPool(problem);
+  return (is_made || problem->error == EEXIST) && OpenPool(problem);
 }
 
 bool Attachment::TakeSeat(pool::Problem* problem) {
@@ -161,9 +165,25 @@ bool Attachment::OpenLog() {
   return open;
 }
 
+// Page frames in DRAM are memory of the process's control groups, which end it for too much. Other
+// processes there have frames as well, and the program needs memory of its own.
+uint64_t Attachment::FramePages() const {
+  constexpr uint64_t kShare = 4, kLeast = 16;
+  const uint64_t wanted = engine.settings.frame_bytes() / pool::kPageSize;
+  const uint64_t share = sys::FreeInGroups() / kShare / pool::kPageSize;
+  if (frame_segments_ > 0 || wanted <= share) return wanted;
+  const uint64_t taken = std::min(wanted, std::max(share, kLeast));
+  constexpr uint64_t kKib = 1024;
+  sys::Text<40> frames;
+  frames.AppendNumber(taken * pool::kPageSize / kKib).Append(" of ");
+  frames.AppendNumber(wanted * pool::kPageSize / kKib).Append(" KiB of frames");
+  engine.notice.Hinder(lease::Hindrance::kMemory, frames.c_str());
+  return taken;
+}
+
 bool Attachment::OpenFrames() {
   const uint64_t log_pages = pool_.view().superblock->pool_size / pool::kPageSize;
-  const uint64_t frame_pages = engine.settings.frame_bytes() / pool::kPageSize;
+  const uint64_t frame_pages = FramePages();
   const uint64_t pages = frame_pages + log_pages * kDescriptorsPerLogPage + kSpareDescriptors;
   if (pages >= radix::kMaxPages || !engine.supply.Open(static_cast<uint32_t>(pages))) return false;
   engine.frames.SetDelay(engine.settings.frame_delay_ns);
@@ -212,7 +232,7 @@ bool Attachment::Employ() {
   Dismiss();
   unemployable_.store(true);
   engine.notice.Hinder(lease::Hindrance::kThreads);
-  engine.notice.RefuseCache(kNoMeans);
+  engine.notice.RefuseFrames(kNoMeans);
   return false;
 }
 

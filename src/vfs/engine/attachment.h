@@ -85,6 +85,7 @@ class Attachment {
   void RefuseAttach(const pool::Problem& problem);
   bool OpenRest();
   bool OpenLog();
+  uint64_t FramePages() const;
   bool OpenFrames();
   void AwaitPins();
   void Dismiss();

@@ -28,7 +28,7 @@ bool Engine::Start(const Host& with, char** environment) {
     notice.Refuse(wrong.c_str());
     return false;
   }
-  if (settings.pool.size() == 0) return false;
+  if (settings.pool.size() == 0 || !Process::MayCallKernel()) return false;
   callers.Begin();
   sys::RememberRoot();
   files.Open();

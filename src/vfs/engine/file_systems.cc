@@ -7,6 +7,7 @@
 #include "src/sys/kernel.h"
 #include "src/sys/scratch.h"
 #include "src/vfs/engine/engine.h"
+#include "src/vfs/engine/quota.h"
 
 namespace nvcache::vfs {
 
@@ -41,7 +42,7 @@ bool SyncsWhole(const struct statfs& fs) {
 }  // namespace
 
 FileSystem FileSystems::Ask(int fd, uint64_t device) {
-  FileSystem fs = {device, Storage::kNone, false, true};
+  FileSystem fs = {device, Storage::kNone, false, true, false, false};
   struct statfs kind;
   if (sys::Fstatfs(fd, &kind) == 0) {
     fs.storage = KindOf(kind);
@@ -82,6 +83,17 @@ bool FileSystems::Cacheable(int fd, const struct stat& st) {
   if (excludes && settings::AnyGlobMatches(engine.settings.exclude.c_str(), path)) return false;
   return includes ? settings::AnyGlobMatches(engine.settings.include.c_str(), path)
                   : storage == Storage::kDisk;
+}
+
+bool FileSystems::HasQuota(int fd, uint64_t device) {
+  Of(fd, device);
+  for (FileSystem& fs : known_) {
+    if (!fs.known || fs.device != device) continue;
+    if (!fs.asked_of_quota) fs.has_quota = vfs::HasQuota(fd, device);
+    fs.asked_of_quota = true;
+    return fs.has_quota;
+  }
+  return vfs::HasQuota(fd, device);
 }
 
 // Unless it is known that no file there can have a tally.

@@ -21,6 +21,8 @@ struct FileSystem {
   Storage storage;
   bool syncs_whole;  // CachedFile::sync_device
   bool known;
+  bool has_quota;  // as of the first file there that was to be cached
+  bool asked_of_quota;
 };
 
 // Table lock.
@@ -37,6 +39,8 @@ class FileSystems {
   bool Trackable(int fd, const struct stat& st);
   // Whether it may be cached: kind of file system, settings. Never the pool.
   bool Cacheable(int fd, const struct stat& st);
+  // Whether the kernel alone can say what it will take (quota.h): asked once.
+  bool HasQuota(int fd, uint64_t device);
   // Unless it is known that no file there can have a tally.
   bool MayBeShared(uint64_t device) const;
 

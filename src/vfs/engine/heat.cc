@@ -41,11 +41,13 @@ bool IsShared(const File& file) {
   return IsInOtherHands(file) || engine.leases.Wanted(file.device, file.inode);
 }
 
-// False: it cannot be cached. It has a tally, if that is of any use. Table lock.
+// False: it cannot be cached; it may have to be the kernel that says what a quota allows. It has a
+// tally, if that is of any use. Table lock.
 bool IsAlone(int fd) {
   File* file = HotFile(fd);
   if (file == nullptr) return false;
-  if (!IsShared(*file) && !engine.turns.taken()) return true;
+  const bool has_quota = engine.file_systems.HasQuota(fd, file->device);
+  if (!IsShared(*file) && !engine.turns.taken() && !has_quota) return true;
   if (!HasTally(*file) && !engine.leases.IsHandedOn(file->device, file->inode)) {
     BeginShared(*file, fd);
   }

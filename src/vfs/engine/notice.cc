@@ -41,6 +41,23 @@ void Notice::RefuseCache(const char* text) {
   Refuse(line.c_str());
 }
 
+void Notice::RefuseFrames(const char* text) {
+  if (engine.settings.required) return RefuseCache(text);
+  sys::Text<480> line;
+  line.Append(text).Append("; no file is cached, and what is synced often is write-through");
+  Say(line.c_str());
+}
+
+// And then the next line.
+void Notice::SaySize(uint64_t size) {
+  if (!engine.settings.notice) return;
+  sys::Text<512> text;
+  text.Append(engine.settings.pool.c_str()).Append(" is made with ").AppendNumber(size / 1024);
+  text.Append(" KiB, not ").AppendNumber(engine.settings.size / 1024);
+  text.Append(": that is half of the memory that a control group has left");
+  sys::Report(text.c_str());
+}
+
 void Notice::SayLevel() {
   const pool::Pool& pool = engine.pool();
   const uint32_t commit = engine.mirror.commit();

@@ -20,6 +20,10 @@ class Notice {
   void RefusePool(const pool::Problem& problem);
   // `text` says what is wrong; the program's fate is added.
   void RefuseCache(const char* text);
+  // The same; but without NVCACHE_REQUIRED the program goes on with its pool.
+  void RefuseFrames(const char* text);
+  // Says how large the pool was made, where a control group bounds the memory.
+  static void SaySize(uint64_t size);
   // Says what the pool does not outlive; or that it has a mirror.
   void SayLevel();
   bool said() const { return said_; }

@@ -2,6 +2,7 @@
 #include "src/vfs/engine/process.h"
 
 #include "src/sys/check.h"
+#include "src/sys/filter.h"
 #include "src/sys/kernel.h"
 #include "src/sys/root.h"
 #include "src/sys/scratch.h"
@@ -26,6 +27,16 @@ bool Process::IsOurs() const { return sys::Getpid() == pid_; }
 // its own; and one that has given up rights must not have a pool that is recovered with them.
 bool Process::MayMapPool() {
   return IsOurs() && freezes_ == 0 && rights_changing_.load() == 0 && HasItsRights();
+}
+
+bool Process::MayCallKernel() {
+  const long forbidden = sys::ForbiddenCall();
+  if (forbidden == 0) return true;
+  sys::Text<128> text;
+  text.Append("a filter of system calls (seccomp) ends the process for call ");
+  text.AppendNumber(static_cast<uint64_t>(forbidden)).Append(", which the cache needs");
+  engine.notice.RefuseCache(text.c_str());
+  return false;
 }
 
 void Process::LackNames() {

@@ -68,6 +68,9 @@ class Process {
   }
   // No freeze, no change of rights, and the thread has those that the process began with.
   bool MayMapPool();
+  // No filter of system calls is in the way of the cache's; else one line says so. Before all that
+  // libc would not do, too.
+  static bool MayCallKernel();
   bool HasItsRights() { return rights_.AreCurrent(); }
   // Recovery, which runs at the machine's root, finds the folders that this process names: by their
   // paths, or, for a root in a chroot, by their handles. Any thread, in all three.

@@ -3,9 +3,9 @@
 
 #include <errno.h>
 #include <linux/falloc.h>
-#include <sys/resource.h>
 
 #include "src/sys/kernel.h"
+#include "src/sys/size_limit.h"
 #include "src/vfs/engine/access.h"
 #include "src/vfs/engine/engine.h"
 
@@ -101,7 +101,7 @@ bool AwaitRoom(uint32_t room) {
 
 bool WithinSizeLimit(uint64_t size) {
   if (size <= size_limit.load(std::memory_order_relaxed)) return true;
-  const uint64_t limit = sys::SoftLimit(RLIMIT_FSIZE);
+  const uint64_t limit = sys::FileSizeLimit();
   size_limit.store(limit, std::memory_order_relaxed);
   return size <= limit;
 }
