@@ -83,8 +83,8 @@ inline auto SetAround(vfs::AttributeCall& call, RealCall real) {
 }
 
 template <uint32_t kSet, typename RealCall>
-inline auto SetByPath(int dirfd, const char* path, bool follow, RealCall real) {
-  vfs::AttributeCall call(dirfd, path, follow);
+inline auto SetByPath(int dirfd, const char* path, bool follow, RealCall real, bool own = false) {
+  vfs::AttributeCall call(dirfd, path, follow, own);
   return SetAround<kSet>(call, real);
 }
 
@@ -93,7 +93,7 @@ inline auto SetByDescriptor(int fd, RealCall real) {
   if (IsHidden(fd)) return decltype(real()){-1};
   // Perhaps one with O_PATH; or the descriptors are those of a child of vfork.
   if (!vfs::Tracks(fd) && (vfs::IsActive() || vfs::IsSharing())) {
-    return SetByPath<kSet>(AT_FDCWD, sys::LinkTo(fd).c_str(), true, real);
+    return SetByPath<kSet>(AT_FDCWD, sys::LinkTo(fd).c_str(), true, real, true);
   }
   vfs::AttributeCall call(fd);
   return SetAround<kSet>(call, real);

@@ -51,10 +51,41 @@ namespace {
 
 // A structure that is not there, too short, or of a later kernel's with something in it that this
 // one does not know: its own error, which opens nothing.
+// The call with something else in a register.
+struct ChangedCall {
+  long registers[6];
+  Call call;
+
+  long operator()() const {
+    Call with = call;
+    with.registers = registers;
+    return with();
+  }
+};
+
+ChangedCall WithRegister(const Call& c, int at, long value) {
+  ChangedCall changed = {{}, c};
+  for (int i = 0; i < 6; ++i) changed.registers[i] = c.registers[i];
+  changed.registers[at] = value;
+  return changed;
+}
+
+// Opens with other flags, if they are others.
+auto WithFlags(const Call& c, int at) {
+  return [&c, at](int flags) { return flags == c.Int(at) ? c() : WithRegister(c, at, flags)(); };
+}
+
 long Openat2(const Call& c) {
   open_how how;
   if (c.Size(3) < sizeof(how) || !Fetch(&how, c.Buffer(2))) return c();
-  return Open(c.Int(0), c.Path(1), static_cast<int>(how.flags), static_cast<mode_t>(how.mode), c,
+  const bool known = c.Size(3) == sizeof(how);
+  const auto real = [&c, how, known](int flags) {
+    if (!known || flags == static_cast<int>(how.flags)) return c();
+    open_how with = how;
+    with.flags = static_cast<uint64_t>(flags);
+    return WithRegister(c, 2, reinterpret_cast<long>(&with))();
+  };
+  return Open(c.Int(0), c.Path(1), static_cast<int>(how.flags), static_cast<mode_t>(how.mode), real,
               c.Uncancelled(), how.resolve, false);
 }
 
@@ -140,11 +171,12 @@ struct Entry {
   }
 
 constexpr Entry kEntries[] = {
-    NVCACHE_ON(SYS_open, Open(AT_FDCWD, c.Path(0), c.Int(1), c.As<mode_t>(2), c, c.Uncancelled())),
+    NVCACHE_ON(SYS_open, Open(AT_FDCWD, c.Path(0), c.Int(1), c.As<mode_t>(2), WithFlags(c, 1),
+                              c.Uncancelled())),
     NVCACHE_ON(SYS_creat, Open(AT_FDCWD, c.Path(0), O_CREAT | O_WRONLY | O_TRUNC, c.As<mode_t>(1),
                                c, c.Uncancelled())),
-    NVCACHE_ON(SYS_openat,
-               Open(c.Int(0), c.Path(1), c.Int(2), c.As<mode_t>(3), c, c.Uncancelled())),
+    NVCACHE_ON(SYS_openat, Open(c.Int(0), c.Path(1), c.Int(2), c.As<mode_t>(3), WithFlags(c, 2),
+                                c.Uncancelled())),
     NVCACHE_ON(SYS_openat2, Openat2(c)),
     NVCACHE_ON(SYS_open_by_handle_at, OpenByHandle(c.Int(2), c)),
     NVCACHE_ON(SYS_pidfd_getfd, Adopt(c)),

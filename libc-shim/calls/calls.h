@@ -143,10 +143,6 @@ inline bool ToKernelForGood(int fd) {
   return FromAnswer(vfs::PassThrough(fd, true)) == 0 && FromAnswer(vfs::AwaitMirrorOfKernel()) == 0;
 }
 
-inline bool ToReadersByPath(int dirfd, const char* path) {
-  return FromAnswer(vfs::LendPath(dirfd, path)) == 0;
-}
-
 inline bool ToKernelByPath(int dirfd, const char* path) {
   return FromAnswer(vfs::PassThroughPath(dirfd, path)) == 0;
 }

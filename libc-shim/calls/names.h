@@ -41,6 +41,8 @@ inline long TakeNames([[maybe_unused]] vfs::NameGuard* guard, [[maybe_unused]] b
 // None of these calls is a cancellation point: the guard is never left behind.
 template <typename RealCall, typename... Names>
 inline auto AroundNames(RealCall real, Names... names) {
+  vfs::UnseenCall unseen;
+  unseen.Begin();
   vfs::NameGuard guard;
   const long error = TakeNames(&guard, false, names...);
   if (error < 0) return static_cast<decltype(real())>(FromAnswer(error));
@@ -116,9 +118,11 @@ inline auto Remove(const char* path, bool is_folder, RealCall real) {
   return Unlink(AT_FDCWD, path, is_folder ? AT_REMOVEDIR : 0, real);
 }
 
+// Where paths are not seen, nothing is.
 inline bool IsFolder(const char* path) {
   struct stat st;
-  return sys::Fstatat(AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
+  return vfs::SeesPaths() && sys::Fstatat(AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+         S_ISDIR(st.st_mode);
 }
 
 template <typename RealCall>
@@ -164,7 +168,8 @@ inline auto MakeOther(int dirfd, const char* path, RealCall real) {
 template <typename RealCall>
 inline auto MakeIfMissing(const char* path, RealCall real) {
   struct stat st;
-  const bool missing = path != nullptr && sys::Fstatat(AT_FDCWD, path, &st, 0) == -ENOENT;
+  const bool missing =
+      path != nullptr && (!vfs::SeesPaths() || sys::Fstatat(AT_FDCWD, path, &st, 0) == -ENOENT);
   return missing ? MakeOther(AT_FDCWD, path, real) : real();
 }
 

@@ -14,14 +14,15 @@
 
 namespace nvcache::calls {
 
-// `real` opens; `uncancelled` does the same and is no cancellation point, for then the engine
+// `real` opens with the flags that it is given (one that cannot have others has the file cut
+// twice); `uncancelled` opens with the program's and is no cancellation point, for then the engine
 // holds locks. (A file that the engine knows is a regular one: opening it does not block.)
 // `resolve`: as in struct open_how; `plain`: the call is not openat2.
 template <typename RealCall, typename UncancelledCall>
 inline auto OpenPrivately(int dirfd, const char* path, int flags, mode_t mode, RealCall real,
                           UncancelledCall uncancelled, uint64_t resolve = 0, bool plain = true) {
   const auto opened = WithRoom([&] {
-    decltype(real()) fd = -1;
+    decltype(real(flags)) fd = -1;
     long error = 0;
     {
       vfs::OpenGuard guard(dirfd, path, flags, mode, resolve, plain);
@@ -29,7 +30,7 @@ inline auto OpenPrivately(int dirfd, const char* path, int flags, mode_t mode, R
       if (const long answer = guard.Replace(); answer != vfs::kNotOurs) {
         fd = static_cast<decltype(fd)>(FromAnswer(answer));
       } else {
-        fd = guard.holds_locks() ? uncancelled() : real();
+        fd = guard.holds_locks() ? uncancelled() : real(guard.flags());
       }
       error = guard.Opened(static_cast<int>(fd));
     }

@@ -91,7 +91,8 @@ void StopLastAtQuickExit() {
   if (registered.exchange(true)) return;
   NVCACHE_REAL(__cxa_at_quick_exit)([](void*) { vfs::Stop(); }, &__dso_handle);
 }
-constexpr Host kHost = {sys::StartThread, sys::JoinThread, ForEachObject, CountLoads};
+constexpr Host kHost = {sys::StartThread, sys::JoinThread, ForEachObject, CountLoads,
+                        FindInterposer};
 
 __attribute__((constructor)) void Begin() {
   const int saved_errno = errno;  // the program finds zero

@@ -91,8 +91,11 @@ NVCACHE_EXPORT int mkfifoat(int dirfd, const char* path, mode_t mode) noexcept {
 
 NVCACHE_EXPORT char* mkdtemp(char* path) noexcept {
   constexpr mode_t kMode = 0700;
+  if (!NVCACHE_IS_LIBCS(mkdtemp)) {
+    return MakeOther(AT_FDCWD, path, [=] { return NVCACHE_REAL(mkdtemp)(path); });
+  }
   const int made = MakeTemporary(path, 0, [=] {
-    return MakeFolder(AT_FDCWD, path, kMode, [=] { return NVCACHE_REAL(mkdir)(path, kMode); });
+    return MakeFolder(AT_FDCWD, path, kMode, [=] { return NVCACHE_LIBCS(mkdir)(path, kMode); });
   });
   return made < 0 ? nullptr : path;
 }

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 
 #include "src/sys/early.h"
 #include "src/sys/text.h"
@@ -63,7 +64,7 @@ bool IsDefault(const Names& names, uint32_t index) {
   return names.versions == nullptr || (names.versions[index] & kHidden) == 0;
 }
 
-uint32_t HashOf(const char* name) {
+constexpr uint32_t HashOf(const char* name) {
   uint32_t hash = 5381;
   for (; *name != '\0'; ++name) hash = hash * 33 + static_cast<uint8_t>(*name);
   return hash;
@@ -90,11 +91,18 @@ const ElfW(Sym) * Find(const Names& names, const char* name, uint32_t hash) {
   return nullptr;
 }
 
+const link_map* FindOurs() {
+  const link_map* object = &_r_debug != nullptr ? _r_debug.r_map : nullptr;
+  while (object != nullptr && object->l_ld != _DYNAMIC) object = object->l_next;
+  return object;
+}
+
+bool IsLibc(const Names& names) { return std::strcmp(names.text + names.soname, "libc.so.6") == 0; }
+
 // In the objects that come after ours, up to libc: none of these is ever unloaded, so this takes no
 // lock. nullptr: ask the dynamic linker.
 void* FindUpToLibc(const char* name) {
-  const link_map* object = &_r_debug != nullptr ? _r_debug.r_map : nullptr;
-  while (object != nullptr && object->l_ld != _DYNAMIC) object = object->l_next;
+  const link_map* object = FindOurs();
   const uint32_t hash = HashOf(name);
   while (object != nullptr && (object = object->l_next) != nullptr) {
     const Names names = NamesOf(*object);
@@ -105,12 +113,87 @@ void* FindUpToLibc(const char* name) {
       const bool plain = type == STT_FUNC || type == STT_OBJECT;
       return plain ? reinterpret_cast<void*>(object->l_addr + symbol->st_value) : nullptr;
     }
-    if (std::strcmp(names.text + names.soname, "libc.so.6") == 0) break;
+    if (IsLibc(names)) break;
   }
   return nullptr;
 }
 
+// The functions by which programs give paths to be opened or changed. Of those that look alone, the
+// engine looks at what they answer.
+constexpr char kOfPaths[][13] = {
+    "chmod",      "chown",        "creat",      "creat64",      "fchmodat",    "fchownat",
+    "fopen",      "fopen64",      "freopen",    "freopen64",    "futimesat",   "lchmod",
+    "lchown",     "link",         "linkat",     "lremovexattr", "lsetxattr",   "lutimes",
+    "mkdir",      "mkdirat",      "mkdtemp",    "mkfifo",       "mkfifoat",    "mknod",
+    "mknodat",    "mkostemp",     "mkostemp64", "mkstemp",      "mkstemp64",   "mkstemps",
+    "mkstemps64", "open",         "open64",     "__open64_2",   "__open_2",    "openat",
+    "openat64",   "__openat64_2", "__openat_2", "remove",       "removexattr", "rename",
+    "renameat",   "renameat2",    "rmdir",      "setxattr",     "symlink",     "symlinkat",
+    "syscall",    "truncate",     "truncate64", "unlink",       "unlinkat",    "utime",
+    "utimensat",  "utimes"};
+
+struct Hashes {
+  uint32_t of[std::size(kOfPaths)] = {};
+};
+constexpr Hashes kHashes = [] {
+  Hashes hashes;
+  for (size_t i = 0; i < std::size(kOfPaths); ++i) hashes.of[i] = HashOf(kOfPaths[i]);
+  return hashes;
+}();
+
+struct Libc {
+  Names names;
+  uintptr_t begin = 0, end = 0;
+};
+NVCACHE_EARLY constinit Libc g_libc = {};
+
+// The dynamic linker has mapped its headers at its beginning.
+Libc LibcFrom(const link_map& object, const Names& names) {
+  const auto* const header = reinterpret_cast<const ElfW(Ehdr)*>(object.l_addr);
+  const auto* const headers = reinterpret_cast<const ElfW(Phdr)*>(object.l_addr + header->e_phoff);
+  uintptr_t end = 0;
+  for (int i = 0; i < header->e_phnum; ++i) {
+    if (headers[i].p_type == PT_LOAD) end = headers[i].p_vaddr + headers[i].p_memsz;
+  }
+  return {names, object.l_addr, object.l_addr + end};
+}
+
+bool HasAnyOfPaths(const Names& names) {
+  for (size_t i = 0; i < std::size(kOfPaths); ++i) {
+    if (Find(names, kOfPaths[i], kHashes.of[i]) != nullptr) return true;
+  }
+  return false;
+}
+
 }  // namespace
+
+const char* FindInterposer() {
+  const link_map* object = FindOurs();
+  const char* found = nullptr;
+  while (object != nullptr && (object = object->l_next) != nullptr) {
+    const Names names = NamesOf(*object);
+    if (names.hash == nullptr || names.symbols == nullptr || names.text == nullptr) continue;
+    if (IsLibc(names)) {
+      g_libc = LibcFrom(*object, names);
+      break;
+    }
+    if (found != nullptr || !HasAnyOfPaths(names)) continue;
+    const char* const slash = std::strrchr(object->l_name, '/');
+    found = slash != nullptr ? slash + 1 : object->l_name;
+  }
+  return found;
+}
+
+void* FindInLibc(const char* name) {
+  const ElfW(Sym)* const symbol =
+      g_libc.begin != 0 ? Find(g_libc.names, name, HashOf(name)) : nullptr;
+  return symbol != nullptr ? reinterpret_cast<void*>(g_libc.begin + symbol->st_value) : nullptr;
+}
+
+bool IsInLibc(const void* function) {
+  const auto address = reinterpret_cast<uintptr_t>(function);
+  return address >= g_libc.begin && address < g_libc.end;
+}
 
 // Where glibc has several versions of a name, this finds the default one: the one that a program
 // built today is bound to.

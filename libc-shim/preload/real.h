@@ -75,6 +75,15 @@ extern RealTable g_real;
 
 void FindForChildren();
 
+// The first object that stands between us and libc, and has a function of its own for one of those
+// by which programs open files and change names: an interposer. Its file's name; nullptr: none. At
+// the start, when all of these are loaded.
+const char* FindInterposer();
+
+// libc's own function of that name, whatever stands before it. FindInterposer() was before.
+void* FindInLibc(const char* name);
+bool IsInLibc(const void* function);
+
 // The next definition of `name` after ours, or nullptr.
 void* FindNext(const char* name);
 
@@ -96,6 +105,14 @@ inline Function* Real(Function** slot, const char* name) {
 
 // The real function `name`. Never nullptr for a function of libc.
 #define NVCACHE_REAL(name) ::nvcache::preload::Real(&::nvcache::preload::g_real.name, #name)
+
+// The program's call of `name` would reach libc, past any interposer.
+#define NVCACHE_IS_LIBCS(name) \
+  ::nvcache::preload::IsInLibc(reinterpret_cast<const void*>(NVCACHE_REAL(name)))
+
+// What libc's own function of that name does, for a call that libc makes inside itself.
+#define NVCACHE_LIBCS(name) \
+  (reinterpret_cast<decltype(&::name)>(::nvcache::preload::FindInLibc(#name)))
 
 }  // namespace nvcache::preload
 

@@ -40,7 +40,9 @@ NVCACHE_EXPORT_ALIAS(ftruncate, ftruncate64);
 NVCACHE_EXPORT int truncate64(const char* path, off64_t length) noexcept {
   return Truncate(path, [=] { return NVCACHE_REAL(truncate64)(path, length); });
 }
-NVCACHE_EXPORT_ALIAS(truncate, truncate64);
+NVCACHE_EXPORT int truncate(const char* path, off_t length) noexcept {
+  return Truncate(path, [=] { return NVCACHE_REAL(truncate)(path, length); });
+}
 
 NVCACHE_EXPORT int fallocate64(int fd, int mode, off64_t offset, off64_t length) {
   CancellationPoint();

@@ -190,11 +190,13 @@ int OpenForStream(const char* path, const Mode& mode) {
   constexpr mode_t kPermissions = 0666;
   const auto uncancelled = [=] { return OpenUncancelled(AT_FDCWD, path, flags, kPermissions); };
   if ((mode.stream_flags & kNotCancelled) != 0) {
-    return Open(AT_FDCWD, path, flags, kPermissions, uncancelled, uncancelled);
+    return Open(
+        AT_FDCWD, path, flags, kPermissions,
+        [=](int with) { return OpenUncancelled(AT_FDCWD, path, with, kPermissions); }, uncancelled);
   }
   return Open(
       AT_FDCWD, path, flags, kPermissions,
-      [=] { return NVCACHE_REAL(open64)(path, flags, kPermissions); }, uncancelled);
+      [=](int with) { return NVCACHE_LIBCS(open64)(path, with, kPermissions); }, uncancelled);
 }
 
 // A stream that only appends begins at the end. False: not possible there.
@@ -203,7 +205,20 @@ bool SeekToAppend(int fd, const Mode& mode) {
   return Lseek(fd, 0, SEEK_END, NVCACHE_REAL(lseek64)) >= 0 || errno == ESPIPE;
 }
 
-// fopen, of our own open.
+// An interposer's fopen. A stream whose file cannot be had is lost: it has no descriptor any more.
+template <typename RealCall>
+FILE* OpenInterposed(const char* path, const Mode& mode, RealCall real) {
+  FILE* stream = nullptr;
+  const auto open = [&](int /*flags*/) {
+    stream = real();
+    return stream != nullptr ? DescriptorOf(stream) : -1;
+  };
+  if ((mode.flags & O_TRUNC) != 0) vfs::Release();
+  const int fd = Open(AT_FDCWD, path, mode.flags, 0, open, [&] { return open(0); });
+  return fd < 0 && stream != nullptr && DescriptorOf(stream) >= 0 ? nullptr : stream;
+}
+
+// libc's fopen, of its own open.
 FILE* OpenStream(const char* path, const Mode& mode) {
   const int fd = OpenForStream(path, mode);
   if (fd < 0) return nullptr;
@@ -223,33 +238,61 @@ FILE* OpenStream(const char* path, const Mode& mode) {
 
 // Only libc knows which of its tables it takes for a stream that converts (`,ccs=`), and whether a
 // mode ends with its comma: it does since glibc 2.41 at the latest, and did not in 2.36.
-NVCACHE_EXPORT FILE* fopen64(const char* path, const char* mode) {
+namespace {
+
+// Around an open inside libc. `refuse` is called instead where the disk refuses that; errno says so
+// afterwards.
+template <typename RealCall, typename Refuse>
+FILE* OpenInsideLibc(const char* path, const char* mode, RealCall real, Refuse refuse) {
+  FILE* stream = nullptr;
+  {
+    vfs::UnseenCall unseen;
+    const bool cuts = path != nullptr && mode[0] == 'w';
+    long error = path != nullptr ? vfs::LendPath(AT_FDCWD, path) : 0;
+    if (error == 0 && cuts) unseen.Begin();
+    if (error < 0) {
+      refuse();
+      FromAnswer(error);
+      return nullptr;
+    }
+    stream = MakeIfMissing(path, real);
+  }
+  return AdoptStream(stream);
+}
+
+template <typename RealCall>
+FILE* Fopen(const char* path, const char* mode, bool is_libcs, RealCall real) {
   Mode parsed;
   constexpr int kRead = 6;
   if (StreamsCaught() && vfs::IsActive() && std::strchr(mode, ',') == nullptr &&
       Parse(mode, kRead, &parsed)) {
-    return OpenStream(path, parsed);
+    return is_libcs ? OpenStream(path, parsed) : OpenInterposed(path, parsed, real);
   }
-  if (!ToReadersByPath(AT_FDCWD, path)) return nullptr;
-  return MakeIfMissing(path, [=] {
-    return AdoptStream(WithRoom([=] { return NVCACHE_REAL(fopen64)(path, mode); }));
-  });
+  return OpenInsideLibc(
+      path, mode, [=] { return WithRoom(real); }, [] {});
 }
-NVCACHE_EXPORT_ALIAS(fopen, fopen64);
-NVCACHE_EXPORT_ALIAS(_IO_fopen, fopen64);
+
+}  // namespace
+
+#define NVCACHE_DEFINE_FOPEN(name)                                \
+  NVCACHE_EXPORT FILE* name(const char* path, const char* mode) { \
+    return Fopen(path, mode, NVCACHE_IS_LIBCS(name),              \
+                 [=] { return NVCACHE_REAL(name)(path, mode); }); \
+  }
+NVCACHE_DEFINE_FOPEN(fopen)
+NVCACHE_DEFINE_FOPEN(fopen64)
+NVCACHE_EXPORT_ALIAS(_IO_fopen, fopen);
 
 // The old file is closed in any case.
-#define NVCACHE_DEFINE_FREOPEN(name)                                                           \
-  NVCACHE_EXPORT FILE* name(const char* path, const char* mode, FILE* stream) {                \
-    ReleaseStream(stream);                                                                     \
-    if (path != nullptr && !ToReadersByPath(AT_FDCWD, path)) {                                 \
-      const int error = errno;                                                                 \
-      NVCACHE_REAL(fclose)(stream);                                                            \
-      errno = error;                                                                           \
-      return nullptr;                                                                          \
-    }                                                                                          \
-    return MakeIfMissing(path,                                                                 \
-                         [=] { return AdoptStream(NVCACHE_REAL(name)(path, mode, stream)); }); \
+#define NVCACHE_DEFINE_FREOPEN(name)                                            \
+  NVCACHE_EXPORT FILE* name(const char* path, const char* mode, FILE* stream) { \
+    ReleaseStream(stream);                                                      \
+    return OpenInsideLibc(                                                      \
+        path, mode, [=] { return NVCACHE_REAL(name)(path, mode, stream); },     \
+        [=] {                                                                   \
+          NVCACHE_REAL(fclose)                                                  \
+          (stream);                                                             \
+        });                                                                     \
   }
 NVCACHE_DEFINE_FREOPEN(freopen)
 NVCACHE_DEFINE_FREOPEN(freopen64)

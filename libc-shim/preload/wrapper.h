@@ -9,6 +9,7 @@
 
 #include "libc-shim/calls/calls.h"
 #include "libc-shim/preload/real.h"
+#include "src/sys/kernel.h"
 
 // A wrapper, and another name for a wrapper. The linker exports only what wrapped.def lists.
 #define NVCACHE_EXPORT extern "C" __attribute__((visibility("default")))
@@ -44,9 +45,9 @@ Cancellable(RealCall) -> Cancellable<RealCall>;
 #define NVCACHE_CANCELLABLE(name) \
   ::nvcache::preload::Cancellable { NVCACHE_FOUND(name) }
 
-// open, but no cancellation point.
+// libc's own open, but no cancellation point.
 inline int OpenUncancelled(int dirfd, const char* path, int flags, mode_t mode) {
-  return static_cast<int>(NVCACHE_REAL(syscall)(SYS_openat, dirfd, path, flags, mode));
+  return static_cast<int>(calls::FromAnswer(sys::Openat(dirfd, path, flags, mode)));
 }
 
 }  // namespace nvcache::preload

@@ -72,8 +72,8 @@ bool Started() { return g_engine.load(std::memory_order_acquire) == Engine::kSta
 bool HasMode(int flags) { return (flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE; }
 
 int Open(const char* path, int flags, mode_t mode) {
-  const auto real = [=] { return open(path, flags, mode); };
-  if (!Started()) return real();
+  const auto real = [=](int with) { return open(path, with, mode); };
+  if (!Started()) return real(flags);
   // Past libc: a thread that is cancelled in here would leave the engine's locks behind.
   const auto uncancelled = [=] {
     return static_cast<int>(calls::FromAnswer(sys::Openat(AT_FDCWD, path, flags, mode)));

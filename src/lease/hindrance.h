@@ -24,6 +24,7 @@ enum class Hindrance : uint32_t {
   kThreads,      // it may have no memory or no threads more: nothing of it is cached
   kOutsideWriter,  // a program without NVCache has written to a file of it
   kMemory,         // a control group has little memory left: it has fewer page frames
+  kInterposer,     // a library behind ours has functions for paths: its names are not in the log
   kCount
 };
 inline constexpr auto kHindrances = static_cast<uint32_t>(Hindrance::kCount);

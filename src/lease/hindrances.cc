@@ -36,6 +36,8 @@ constexpr Words kWords[] = {
     {"threads", "it got no memory or no thread for the cache: look at its limits"},
     {"outside writer", "a program without NVCache has written to a file of it: see limits.md"},
     {"memory", "a control group has little memory left, so it has fewer page frames"},
+    {"interposer",
+     "a library behind ours handles paths, so names are left to the file system: limits.md"},
 };
 static_assert(sizeof(kWords) / sizeof(kWords[0]) == kHindrances);
 

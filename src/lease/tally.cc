@@ -324,6 +324,29 @@ void Tallies::Forget(Tally& tally) {
   }
 }
 
+// A process that has a tally's lock may be about to commit a group.
+bool Tallies::ForgetAll() const {
+  Shared& shared = *leases_.shared_;
+  if (shared.pool.load() == 0) return false;
+  bool pending = false;
+  const uint64_t names = LockNames();
+  constexpr uint32_t kAtOnce = sizeof(uint64_t);
+  for (uint32_t first = 0; first < kTallies; first += kAtOnce) {
+    const auto* eight = reinterpret_cast<const uint64_t*>(&shared.tagged[first]);
+    if (__atomic_load_n(eight, __ATOMIC_RELAXED) == 0) continue;
+    for (uint32_t i = first; i < first + kAtOnce; ++i) {
+      Tally& tally = shared.tallies[i];
+      if (StandingOf(tally).tag == 0) continue;
+      const uint64_t lock = Lock(tally);
+      Forget(tally);
+      Unlock(tally, lock);
+      pending = pending || IsPending(tally);
+    }
+  }
+  UnlockNames(names);
+  return pending;
+}
+
 void Tallies::Refuse(Tally& tally, uint64_t tag) {
   for (;;) {
     const Standing now = StandingOf(tally);

@@ -96,6 +96,9 @@ class Tallies {
   uint64_t LockNames() const;
   bool IsOwnNames(uint64_t lock) const;
   void UnlockNames(uint64_t lock) const;
+  // Every file and folder is unknown from now on: a call goes past the log that may change any of
+  // them. What is under way of names is over. True: something of one may be pending.
+  bool ForgetAll() const;
   // A folder, or a file in it, is synced. True: it was so before, and not long ago.
   bool WarmUp(uint64_t tag) const;
 

@@ -31,6 +31,9 @@ struct Host {
   bool (*for_each_object)(bool (*look)(void* context, const LoadedObject& object),
                           void* context) = nullptr;
   uint64_t (*count_loads)() = nullptr;
+  // The name of a library that stands behind the front end, and may give a path another meaning
+  // than the kernel does. nullptr, also in its place: there is none.
+  const char* (*find_interposer)() = nullptr;
 };
 
 }  // namespace nvcache

@@ -91,6 +91,9 @@ inline long Fchmod(int fd, mode_t mode) { return Call(SYS_fchmod, fd, static_cas
 inline long Fchmodat(int dirfd, const char* path, mode_t mode) {
   return Call(SYS_fchmodat, dirfd, Address(path), static_cast<long>(mode));
 }
+inline long Truncate(const char* path, off_t length) {
+  return Call(SYS_truncate, Address(path), length);
+}
 inline long Ftruncate(int fd, off_t length) { return Call(SYS_ftruncate, fd, length); }
 inline long Fallocate(int fd, int mode, off_t offset, off_t length) {
   return Call(SYS_fallocate, fd, mode, offset, length);

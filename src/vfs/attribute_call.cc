@@ -55,8 +55,9 @@ AttributeCall::AttributeCall(int fd) : fd_(fd) {
   }
 }
 
-AttributeCall::AttributeCall(int dirfd, const char* path, bool follow) : by_path_(true) {
+AttributeCall::AttributeCall(int dirfd, const char* path, bool follow, bool own) : by_path_(true) {
   sys::BornStat st;
+  if (!own && unseen_.Begin()) return;
   if ((!engine.active() && !sys::IsSharing()) || !engine.leases.is_open()) return;
   if (sys::LookAt(dirfd, path, &st, follow ? 0 : AT_SYMLINK_NOFOLLOW) < 0) return;
   st_ = st;

@@ -9,6 +9,7 @@
 #include "src/sys/born_stat.h"
 #include "src/sys/scratch.h"
 #include "src/vfs/engine/passing.h"
+#include "src/vfs/unseen.h"
 
 namespace nvcache::vfs {
 
@@ -20,7 +21,8 @@ class AttributeCall {
  public:
   // It sets them on what is open there, or on what the path leads to. No lock.
   explicit AttributeCall(int fd);
-  AttributeCall(int dirfd, const char* path, bool follow);
+  // `own`: it is a path of ours.
+  AttributeCall(int dirfd, const char* path, bool follow, bool own = false);
   ~AttributeCall();
   AttributeCall(const AttributeCall&) = delete;
   AttributeCall& operator=(const AttributeCall&) = delete;
@@ -54,6 +56,7 @@ class AttributeCall {
   uint32_t set_ = 0;
   lease::Tally* tally_ = nullptr;
   Passing passing_;
+  UnseenCall unseen_;
   sys::Scratch<pool::NameRecord> record_;
 };
 

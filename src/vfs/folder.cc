@@ -14,6 +14,7 @@
 #include "src/vfs/engine/access.h"
 #include "src/vfs/engine/through.h"
 #include "src/vfs/names_lock.h"
+#include "src/vfs/unseen.h"
 
 namespace nvcache::vfs {
 
@@ -267,7 +268,8 @@ long Folder::GoPast() {
 // ---------------------------------------------------------------------------------------- Syncing
 
 long SyncFolder(int fd) {
-  if (!engine.active() || !engine.settings.names || !engine.leases.is_open() || sys::IsSharing()) {
+  if (!engine.active() || !SeesPaths() || !engine.settings.names || !engine.leases.is_open() ||
+      sys::IsSharing()) {
     return kNotOurs;
   }
   sys::BornStat st;
@@ -283,7 +285,8 @@ long SyncFolder(int fd) {
 }
 
 void WarmFolderOf(int fd) {
-  if (!engine.active() || !engine.settings.names || !engine.leases.is_open() || sys::IsSharing()) {
+  if (!engine.active() || !SeesPaths() || !engine.settings.names || !engine.leases.is_open() ||
+      sys::IsSharing()) {
     return;
   }
   sys::Scratch<char[pool::kMaxPath]> path;

@@ -12,6 +12,8 @@
 #include "src/vfs/engine/claim.h"
 #include "src/vfs/engine/states.h"
 #include "src/vfs/engine/through.h"
+#include "src/vfs/life.h"
+#include "src/vfs/unseen.h"
 
 namespace nvcache::vfs {
 
@@ -78,8 +80,23 @@ long PassThrough(int fd, bool forever) {
 
 // ----------------------------------------------------------------------------------------- By name
 
+namespace {
+
+// Any file may be the one that is changed next.
+long ReleaseUnseen() {
+  UnseenCall call;
+  call.Begin();
+  return 0;
+}
+
+}  // namespace
+
 long LendPath(int dirfd, const char* path, bool forever) {
   if (!engine.active()) return 0;
+  if (!SeesPaths()) {
+    Release();
+    return 0;
+  }
   TableLock lock;
   File* file = engine.files.FindByPath(dirfd, path, true);
   if (file == nullptr) return 0;
@@ -90,6 +107,7 @@ long LendPath(int dirfd, const char* path, bool forever) {
 
 long PassThroughPath(int dirfd, const char* path) {
   if (!engine.active()) return 0;
+  if (!SeesPaths()) return ReleaseUnseen();
   Passing passing;
   {
     TableLock lock;
@@ -108,6 +126,7 @@ long PassThroughPath(int dirfd, const char* path) {
 
 long GiveAwayPath(int dirfd, const char* path) {
   if (!engine.active()) return 0;
+  if (!SeesPaths()) return ReleaseUnseen();
   vfs::Claim claim;
   if (long error = claim.TakePath(dirfd, path, true); error < 0) return error;
   if (long error = claim.ToChange(); error < 0) return error;

@@ -329,8 +329,13 @@ void AfterExec() {
 
 bool FreeForExec(int dirfd, const char* path) {
   Claim claim;
-  if (sys::IsSharing()) return claim.TakePath(dirfd, path, true) == 0;
+  const bool sees = engine.callers.see_paths();
+  if (sys::IsSharing()) return sees && claim.TakePath(dirfd, path, true) == 0;
   if (!engine.active()) return false;
+  if (!sees) {
+    Release();
+    return true;
+  }
   if (claim.TakePath(dirfd, path, true) < 0 || !claim.taken()) return false;
   TableLock lock;
   engine.attachment.ReleaseAll();

@@ -10,6 +10,7 @@
 #include "src/vfs/engine/access.h"
 #include "src/vfs/folder.h"
 #include "src/vfs/sync.h"
+#include "src/vfs/unseen.h"
 
 namespace nvcache::vfs {
 
@@ -45,7 +46,7 @@ template <typename Sync>
 long WithFolderOf(int dirfd, const char* path, Sync sync) {
   sys::InEngine inside;
   Folder folder;
-  const bool found = folder.Find(dirfd, path, true) && folder.Open();
+  const bool found = SeesPaths() && folder.Find(dirfd, path, true) && folder.Open();
   constexpr int kFlags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
   const long fd = found ? sys::Openat(folder.fd(), ".", kFlags) : -ENOENT;
   if (fd < 0) return sys::Call(SYS_sync);

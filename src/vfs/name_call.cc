@@ -22,8 +22,15 @@ constexpr unsigned RENAME_NOREPLACE = 1;
 
 // ----------------------------------------------------------------------------- Find and prepare
 
+// Where paths are not seen, a call that makes a name is left to the kernel, and noted when it has
+// made one (MadeByKernel). True: a call that does more to names is one of these.
+bool NameCall::TakeUnseen() {
+  moves_ = unseen_.Begin();
+  return moves_;
+}
+
 void NameCall::Create(int dirfd, const char* path, int flags, mode_t mode, bool past) {
-  if (!folders_.AreWanted()) return;
+  if (!SeesPaths() || !folders_.AreWanted()) return;
   struct stat st;
   const bool excludes = (flags & O_EXCL) != 0;  // the kernel refuses, if it is there
   const long found = excludes ? -ENOENT : sys::Fstatat(dirfd, path, &st, AT_SYMLINK_NOFOLLOW);
@@ -46,16 +53,19 @@ void NameCall::Create(int dirfd, const char* path, int flags, mode_t mode, bool 
 }
 
 void NameCall::MakeFolder(int dirfd, const char* path, mode_t mode, bool past) {
+  if (!SeesPaths()) return;
   request_ = {.what = What::kMakeFolder, .mode = mode, .dirfd = dirfd, .path = path};
   if (folders_.Find(dirfd, path, true)) Prepare(past);
 }
 
 void NameCall::MakeLink(const char* target, int dirfd, const char* path, bool past) {
+  if (!SeesPaths()) return;
   request_ = {.what = What::kMakeLink, .dirfd = dirfd, .path = path, .target = target};
   if (folders_.Find(dirfd, path, false)) Prepare(past || target == nullptr);
 }
 
 void NameCall::Remove(int dirfd, const char* path, int flags, bool past) {
+  if (TakeUnseen()) return;
   request_ = {.what = What::kRemove, .flags = flags, .dirfd = dirfd, .path = path};
   const bool is_folder = (flags & AT_REMOVEDIR) != 0;
   if (!folders_.Find(dirfd, path, is_folder)) return;
@@ -69,6 +79,7 @@ void NameCall::Remove(int dirfd, const char* path, int flags, bool past) {
 
 void NameCall::Rename(int from_dirfd, const char* from, int dirfd, const char* path, unsigned flags,
                       bool past) {
+  if (TakeUnseen()) return;
   request_ = {.what = What::kRename,
               .flags = static_cast<int>(flags),
               .dirfd = dirfd,
@@ -99,6 +110,7 @@ void NameCall::MoveUnseen() {
 
 void NameCall::Link(int from_dirfd, const char* from, int dirfd, const char* path, int flags,
                     bool past) {
+  if (TakeUnseen()) return;
   request_ = {
       .what = What::kLink, .dirfd = dirfd, .path = path, .from_dirfd = from_dirfd, .from = from};
   if (!folders_.Find(dirfd, path, false)) return;
@@ -111,7 +123,7 @@ void NameCall::Link(int from_dirfd, const char* from, int dirfd, const char* pat
 }
 
 void NameCall::Other(int dirfd, const char* path) {
-  if (folders_.Find(dirfd, path, true)) Prepare(true);
+  if (SeesPaths() && folders_.Find(dirfd, path, true)) Prepare(true);
 }
 
 // The folders are found. A call that the log cannot have goes past it.
@@ -193,6 +205,7 @@ long NameCall::MakeInVain() {
 void NameCall::End() {
   if (moves_) ForgetFolders();
   moves_ = false;
+  unseen_.End();
   if (owed_ == Owed::kGoPast) folders_.GoPast();
   if (owed_ >= Owed::kSync) {
     folders_.SyncPast();

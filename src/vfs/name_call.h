@@ -23,6 +23,7 @@
 #include "src/sys/scratch.h"
 #include "src/vfs/logged_call.h"
 #include "src/vfs/name_folders.h"
+#include "src/vfs/unseen.h"
 
 namespace nvcache::vfs {
 
@@ -92,6 +93,7 @@ class NameCall {
   // Create has found this by the name that it is to make.
   enum class Found { kOther, kFree, kFile, kElsewhere };
 
+  bool TakeUnseen();
   void MoveUnseen();
   void Prepare(bool past);
   bool PrepareInVain();
@@ -107,6 +109,7 @@ class NameCall {
   Owed owed_ = Owed::kNothing;
   long error_ = 0;
   bool moves_ = false;  // a folder, perhaps
+  UnseenCall unseen_;
   Found found_ = Found::kOther;
   Recorded created_ = Recorded::kNothing;
 };

@@ -11,7 +11,9 @@
 #include "src/vfs/engine/settle.h"
 #include "src/vfs/engine/states.h"
 #include "src/vfs/lend.h"
+#include "src/vfs/life.h"
 #include "src/vfs/mirrored.h"
+#include "src/vfs/unseen.h"
 
 namespace nvcache::vfs {
 
@@ -85,6 +87,10 @@ bool IsLastName(const File& file, const struct stat& st) {
 long Removal::Announce(int dirfd, const char* path) {
   NVCACHE_CHECK(inode_ == 0);
   if (!IsMirrored() || !engine.active() || !engine.attached() || path == nullptr) return 0;
+  if (!SeesPaths()) {
+    Release();
+    return AwaitMirrorOfKernel();
+  }
   struct stat st;
   if (sys::Fstatat(dirfd, path, &st, AT_SYMLINK_NOFOLLOW) < 0 || !IsLastName(st)) return 0;
   {
@@ -119,12 +125,13 @@ Removal::~Removal() {
 long NameGuard::Claim(int dirfd, const char* path, bool follow, bool logged) {
   NVCACHE_CHECK(!locked_ && claimed_ < 2);
   vfs::Claim& claim = claims_[claimed_++];
+  if (!SeesPaths()) return 0;
   const long error = claim.TakePath(dirfd, path, follow);
   return error < 0 || logged ? error : claim.ToChange();
 }
 
 long NameGuard::Add(int dirfd, const char* path, bool follow, Fate fate, bool logged) {
-  if (!engine.active()) return 0;
+  if (!engine.active() || !SeesPaths()) return 0;
   if (!locked_) {
     sys::EnterEngine();
     engine.LockTable();
@@ -225,6 +232,7 @@ void NewestSizeOf(int fd, off_t* size) {
 
 void PublishPath(int dirfd, const char* path, bool follow) {
   if (!engine.active() || path == nullptr) return;
+  if (!SeesPaths()) return PublishAll();
   struct stat st;
   if (sys::Fstatat(dirfd, path, &st, follow ? 0 : AT_SYMLINK_NOFOLLOW) < 0) return;
   if (S_ISREG(st.st_mode)) PublishInode(st.st_dev, st.st_ino);

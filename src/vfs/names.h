@@ -58,7 +58,8 @@ class Removal {
 //   if (guard.Add(dirfd, path) < 0) ...
 //   <real call, not a cancellation point>
 //
-// Claim() has other processes do the same that have the file in their cache.
+// Claim() has other processes do the same that have the file in their cache. Where paths are not
+// seen, it does nothing: UnseenCall.
 class NameGuard {
  public:
   NameGuard() = default;

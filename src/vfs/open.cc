@@ -3,6 +3,7 @@
 
 #include <errno.h>
 
+#include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"
 #include "src/vfs/births.h"
 #include "src/vfs/engine/access.h"
@@ -11,6 +12,7 @@
 #include "src/vfs/engine/states.h"
 #include "src/vfs/engine/through.h"
 #include "src/vfs/sizes.h"
+#include "src/vfs/unseen.h"
 
 namespace nvcache::vfs {
 
@@ -110,6 +112,11 @@ OpenGuard::OpenGuard(int dirfd, const char* path, int flags, mode_t mode, uint64
     : flags_(flags), path_(path), names_((flags & O_CREAT) != 0), dirfd_(dirfd) {
   if (!engine.active() && !sys::IsSharing()) return;
   if (IsHotFromTheStart() && Writes(flags) && !sys::IsSharing()) engine.callers.Know();
+  if (!SeesPaths()) {
+    constexpr int kNew = O_CREAT | O_EXCL;
+    cuts_unseen_ = (flags & O_TRUNC) != 0 && (flags & kNew) != kNew && (flags & O_PATH) == 0;
+    return;
+  }
   if ((flags & O_CREAT) != 0) names_.Create(dirfd, path, flags, mode, !plain);
   error_ = names_.error();
   // A new file has nothing to cut off.
@@ -243,6 +250,23 @@ void OpenGuard::UnlockTable() {
   locked_ = false;
 }
 
+// A descriptor that only reads cuts nothing, but the open would have. The link is no path of the
+// program's.
+long OpenGuard::CutReader(int fd) {
+  UnseenCall call;
+  call.Begin();
+  return sys::Truncate(sys::LinkTo(fd).c_str(), 0);
+}
+
+// The function behind may have opened what it likes.
+long OpenGuard::CutOpened(int fd) {
+  struct stat st;
+  if (sys::Fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) return 0;
+  if ((sys::Fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY) return CutReader(fd);
+  const long result = sys::IsSharing() ? kNotOurs : Ftruncate(fd, 0);
+  return result == kNotOurs ? sys::Ftruncate(fd, 0) : result;
+}
+
 // The times change, even if there is nothing to cut.
 long OpenGuard::Cut(int fd) {
   struct stat st;
@@ -255,11 +279,18 @@ long OpenGuard::Cut(int fd) {
 long OpenGuard::OpenedInChild(int fd) {
   sys::BornStat st;
   const bool opened = fd >= 0 && (flags_ & O_PATH) == 0 && sys::Look(fd, &st) == 0;
-  return opened && S_ISREG(st.st_mode) ? by_descriptor_.Take(st) : 0;
+  if (!opened || !S_ISREG(st.st_mode)) return 0;
+  long error = by_descriptor_.Take(st);
+  if (!cuts_unseen_) return error;
+  if (error == 0) error = by_descriptor_.ToChange();
+  return error < 0 ? error : CutOpened(fd);
 }
 
 long OpenGuard::Opened(int fd) {
-  if (fd >= 0 && names_.is_free() && !names_.has_created()) names_.MadeByKernel();
+  const bool made_unseen = !SeesPaths() && (flags_ & O_CREAT) != 0;
+  if (fd >= 0 && ((names_.is_free() && !names_.has_created()) || made_unseen)) {
+    names_.MadeByKernel();
+  }
   if (sys::IsSharing()) return OpenedInChild(fd);
   if (!engine.active()) return 0;
   LockTable();
@@ -301,12 +332,13 @@ long OpenGuard::Opened(int fd) {
     }
   }
   const bool creates = names_.has_created() || names_.creates_elsewhere();
-  if ((creates || cuts_shared_) && fd >= 0 && error_ == 0) {
+  if ((creates || cuts_shared_ || cuts_unseen_) && fd >= 0 && error_ == 0) {
     UnlockTable();
     names_.End();
     if (names_.creates_elsewhere()) SyncElsewhere(fd);
     if (names_.has_created()) BeginKnown(fd, names_.created());
     if (cuts_shared_) error_ = Cut(fd);
+    if (cuts_unseen_) error_ = CutOpened(fd);
     LockTable();
   }
   engine.files.Reap();

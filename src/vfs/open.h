@@ -4,6 +4,7 @@
 #ifndef NVCACHE_VFS_OPEN_H_
 #define NVCACHE_VFS_OPEN_H_
 
+#include <fcntl.h>
 #include <sys/types.h>
 
 #include <cstdint>
@@ -21,7 +22,7 @@ struct File;
 //   OpenGuard guard(dirfd, path, flags, resolve);  // open_how::resolve of openat2, 0 of others
 //   if (guard.error() < 0) ...      // fail with it instead: the file system refuses the pending
 //                                   // bytes, so it must not be truncated under them
-//   int fd = <real open>;           // errno is the caller's business
+//   int fd = <real open>;           // with guard.flags(); errno is the caller's business
 //   if (guard.Opened(fd) < 0) ...   // fd < 0: the open failed
 //
 // Opened() starts to track a regular file. A file that cannot be tracked is left to the kernel; but
@@ -43,10 +44,15 @@ class OpenGuard {
   long Replace();
   long Opened(int fd);
   bool holds_locks() const { return locked_; }
+  // The flags with which the real call is made. Where paths are not seen, it does not cut the file:
+  // that is cut by its descriptor, by way of the log.
+  int flags() const { return flags_ & ~(cuts_unseen_ ? O_TRUNC : 0); }
   long error() const { return error_; }
 
  private:
   long OpenedInChild(int fd);
+  long CutOpened(int fd);
+  static long CutReader(int fd);
   void LockTable();
   void UnlockTable();
   void Drain();
@@ -66,6 +72,7 @@ class OpenGuard {
   bool cuts_ = false;         // file_ has something to cut off
   bool replaces_ = false;     // by Replace()
   bool cuts_shared_ = false;  // a file of the kernel's, by way of the log
+  bool cuts_unseen_ = false;  // whichever it is, by its descriptor
   int dirfd_;
   File* file_ = nullptr;
 };

@@ -6,6 +6,7 @@
 #include "src/vfs/engine/heat.h"
 #include "src/vfs/engine/through.h"
 #include "src/vfs/folder.h"
+#include "src/vfs/unseen.h"
 
 namespace nvcache::vfs {
 
@@ -44,6 +45,7 @@ long SyncCached(int fd, Access& access) {
 }  // namespace
 
 long Fsync(int fd) {
+  SettleUnseen(fd);
   if (engine.descriptors.Of(fd) == kUntracked) return SyncFolder(fd);
   bool hot = false;
   {
@@ -77,6 +79,7 @@ long SyncRange(int fd) {
 // must not come back.
 void DrainAll() {
   if (!engine.active()) return;
+  SettleUnseen(-1);
   {
     TableLock lock;
     if (engine.attached() && engine.busy()) engine.cleaner.DrainAll();

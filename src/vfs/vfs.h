@@ -31,5 +31,6 @@
 #include "src/vfs/open.h"
 #include "src/vfs/sizes.h"
 #include "src/vfs/sync.h"
+#include "src/vfs/unseen.h"
 
 #endif  // NVCACHE_VFS_VFS_H_

@@ -178,7 +178,12 @@ bool Callers::looks() {
   return engine.host->for_each_object != nullptr && engine.settings.raw != settings::Raw::kTrust;
 }
 
+void Callers::SayInterposed() const {
+  if (!see_paths()) engine.notice.Hinder(lease::Hindrance::kInterposer, interposer_);
+}
+
 void Callers::Begin() {
+  if (engine.host->find_interposer != nullptr) interposer_ = engine.host->find_interposer();
   if (!looks()) standing_.store(Standing::kCaught, std::memory_order_release);
 }
 

@@ -39,6 +39,21 @@ class Callers {
   bool are_known() const { return standing_.load(std::memory_order_acquire) == Standing::kCaught; }
   bool are_raw() const { return standing_.load(std::memory_order_relaxed) == Standing::kRaw; }
 
+  // A path of the program's leads the engine where it leads the function that the program would
+  // have reached. Else a library behind the front end may give it another meaning, and only that
+  // function is given it (docs/architecture.md#paths).
+  bool see_paths() const { return interposer_ == nullptr; }
+  // A call by such a path may be under way, so nothing begins to be cached. Table lock, to begin.
+  bool in_unseen() const { return unseen_.load() != 0; }
+  void BeginUnseen() { unseen_.fetch_add(1); }
+  void EndUnseen() { unseen_.fetch_sub(1); }
+  // In a child of fork: they are its parent's.
+  void ForgetUnseen() {
+    if (in_unseen()) unseen_.store(0);
+  }
+  // Says so, if it is not so. The leases are open.
+  void SayInterposed() const;
+
   // Somebody can look, and it is asked for.
   static bool looks();
   // The dynamic linker has loaded something. No lock.
@@ -58,6 +73,8 @@ class Callers {
   bool LookAtObjects(sys::Text<256>* culprit);
   static bool LookAtMappings(sys::Text<256>* culprit);
 
+  const char* interposer_ = nullptr;
+  std::atomic<uint32_t> unseen_{0};  // calls
   std::atomic<Standing> standing_{Standing::kNotLooked};
   std::atomic<bool> made_executable_{false};
   std::atomic<uint64_t> loads_{0};  // Host::count_loads() when it was looked last

@@ -239,6 +239,14 @@ void Checkpoint::EndPending() {
   }
 }
 
+void Checkpoint::EndOwnPending() {
+  {
+    const PoolPin pin;
+    if (!pin.ok() || !is_open() || !HasPending()) return;
+  }
+  EndPending();
+}
+
 long Checkpoint::Sync() {
   sys::Lock lock(lock_);
   if (error_ == 0) error_ = sys::Syncfs(fd_);

@@ -60,6 +60,8 @@ class Checkpoint {
   bool SyncDevice(uint64_t device);
   // Moves it beyond all that is there by now, by whom ever. No lock.
   void EndPending();
+  // The same, if something of this process's is pending.
+  void EndOwnPending();
   // The highest LSN that this process has published; 0: none.
   nvlog::Lsn published() const;
 

@@ -36,6 +36,7 @@ bool Engine::Start(const Host& with, char** environment) {
   TableLock lock;
   if (!OpenLeases() || !recovery.BeforeUse()) return false;
   SetStage(Stage::kDetached);
+  callers.SayInterposed();
   return true;
 }
 

@@ -137,6 +137,7 @@ void Process::Wake() {
   });
   engine.own.ResetLock();
   engine.checkpoint.ResetLock();
+  engine.callers.ForgetUnseen();
   engine.attachment.ResetPins();
   ResetSpaceLocks();
   sys::ForgetScratch();

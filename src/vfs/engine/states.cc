@@ -106,8 +106,9 @@ void CheckFields(const File& file) {
 
 bool BeginCaching(File& file, int fd) {
   NVCACHE_CHECK(engine.table_lock.IsLocked() && file.state.load() == State::kKernel);
-  if (!engine.leases.is_open() || engine.file_systems.HasQuota(fd, file.device) ||
-      !engine.attachment.Employ() || !engine.leases.TryExclude(file.device, file.inode)) {
+  if (!engine.leases.is_open() || engine.callers.in_unseen() ||
+      engine.file_systems.HasQuota(fd, file.device) || !engine.attachment.Employ() ||
+      !engine.leases.TryExclude(file.device, file.inode)) {
     return false;
   }
   const long backing = engine.own.ToBegin(file, fd);
