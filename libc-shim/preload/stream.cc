@@ -240,16 +240,20 @@ FILE* OpenStream(const char* path, const Mode& mode) {
 // mode ends with its comma: it does since glibc 2.41 at the latest, and did not in 2.36.
 namespace {
 
-// Around an open inside libc. `refuse` is called instead where the disk refuses that; errno says so
-// afterwards.
+// Around an open inside libc, which may cut the file: no log knows of it then, and what one has is
+// on the disk. `refuse` is called instead where the disk refuses that; errno says so afterwards.
 template <typename RealCall, typename Refuse>
 FILE* OpenInsideLibc(const char* path, const char* mode, RealCall real, Refuse refuse) {
   FILE* stream = nullptr;
   {
     vfs::UnseenCall unseen;
+    vfs::Claim claim;
     const bool cuts = path != nullptr && mode[0] == 'w';
     long error = path != nullptr ? vfs::LendPath(AT_FDCWD, path) : 0;
-    if (error == 0 && cuts) unseen.Begin();
+    if (error == 0 && cuts && !unseen.Begin()) {
+      error = claim.TakePath(AT_FDCWD, path, true);
+      if (error == 0) error = claim.ToChange();
+    }
     if (error < 0) {
       refuse();
       FromAnswer(error);
