@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Syncs a file often, has libc cut it inside freopen, writes to it and syncs it. reopen_test.py sees whether the
-// cut is on the disk then, by the calls between the two that are announced.
+// Syncs a file often, has libc cut it inside freopen, writes to it and syncs it. reopen_test.py
+// sees whether the cut is on the disk then, by the calls between the two that are announced.
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>

@@ -135,6 +135,26 @@ TEST_F(TallyTest, WhatIsRefusedStaysUnknown) {
 }
 
 // One word would not do: a new tag with the old exits, or the other way round.
+TEST_F(TallyTest, NothingIsKnownOnceAllIsForgotten) {
+  EXPECT_FALSE(tallies_.ForgetAll());
+  MakeKnown(Tagged());
+  std::vector<Tally*> others;
+  for (uint64_t inode = 1; inode < 20; ++inode) {
+    const uint64_t tag = TagOfFile(inode);
+    others.push_back(&tallies_.At(tag));
+    ASSERT_TRUE(tallies_.SetTag(*others.back(), tag));
+    MakeKnown(*others.back());
+  }
+  const uint64_t exits = Tallies::StandingOf(tallies_.At(kTag)).exits;
+  EXPECT_FALSE(tallies_.ForgetAll());
+  EXPECT_EQ(Tallies::StandingOf(tallies_.At(kTag)), (Standing{kTag, exits + 1, false}));
+  for (const Tally* tally : others) EXPECT_FALSE(Tallies::StandingOf(*tally).known);
+  Tallies::Raise(others[7]->lsn, 5);
+  EXPECT_TRUE(tallies_.ForgetAll());
+  tallies_.RaiseCheckpoint(6);
+  EXPECT_FALSE(tallies_.ForgetAll());
+}
+
 TEST_F(TallyTest, AStandingIsReadInOneStep) {
   Tally& tally = Tagged();
   const uint64_t tags[] = {kOtherTag, kOtherTag + kTallies};
