@@ -112,7 +112,9 @@ inline Function* Real(Function** slot, const char* name) {
 
 // What libc's own function of that name does, for a call that libc makes inside itself.
 #define NVCACHE_LIBCS(name) \
-  (reinterpret_cast<decltype(&::name)>(::nvcache::preload::FindInLibc(#name)))
+  (NVCACHE_IS_LIBCS(name)   \
+       ? NVCACHE_REAL(name) \
+       : reinterpret_cast<decltype(&::name)>(::nvcache::preload::FindInLibc(#name)))
 
 }  // namespace nvcache::preload
 
