@@ -292,7 +292,7 @@ long OpenGuard::Opened(int fd) {
     names_.MadeByKernel();
   }
   if (sys::IsSharing()) return OpenedInChild(fd);
-  if (!engine.active()) return 0;
+  if (!engine.active()) return cuts_unseen_ && fd >= 0 ? CutOpened(fd) : 0;
   LockTable();
   if (File* const file = file_; file != nullptr) {
     if (!replaces_) {

@@ -79,7 +79,6 @@ long SyncRange(int fd) {
 // must not come back.
 void DrainAll() {
   if (!engine.active()) return;
-  SettleUnseen(-1);
   {
     TableLock lock;
     if (engine.attached() && engine.busy()) engine.cleaner.DrainAll();

@@ -46,18 +46,13 @@ void UnseenCall::End() {
   begun_ = false;
   const sys::InEngine inside;
   ForgetAll();
-  NoteUnseenName();
   if (!sys::IsSharing()) engine.callers.EndUnseen();
-}
-
-void NoteUnseenName() {
-  if (engine.leases.is_open()) engine.tallies.NoteUnlogged(0);
 }
 
 // The process need not have had the pool so far.
 void SettleUnseen(int fd) {
   if (!unsettled.load(std::memory_order_relaxed) || !engine.active()) return;
-  if (fd >= 0) JoinDevice(fd);
+  JoinDevice(fd);
   unsettled.store(false);
   engine.checkpoint.EndPending();
 }

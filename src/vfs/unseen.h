@@ -30,11 +30,8 @@ class UnseenCall {
   bool begun_ = false;
 };
 
-// A call has made a name, at most.
-void NoteUnseenName();
-
-// Before a sync of what is open there (-1: of all) tells the program that such calls are durable:
-// nothing is pending that a recovery would undo them with. No lock.
+// Before a sync of what is open there tells the program that such calls are durable: nothing is
+// pending that a recovery would undo them with. No lock.
 void SettleUnseen(int fd);
 
 }  // namespace nvcache::vfs
