@@ -37,6 +37,7 @@ struct RunArguments {
   std::vector<std::pair<std::string, std::string>> values;
   std::vector<std::string> include;
   std::vector<std::string> exclude;
+  std::vector<std::string> exclusive;
   bool emulate = false;
   bool required = false;
   bool no_drain = false;
@@ -77,6 +78,7 @@ void ExportAll(const RunArguments& arguments) {
   }
   if (!arguments.include.empty()) Export("INCLUDE", Joined(arguments.include));
   if (!arguments.exclude.empty()) Export("EXCLUDE", Joined(arguments.exclude));
+  if (!arguments.exclusive.empty()) Export("EXCLUSIVE", Joined(arguments.exclusive));
   if (arguments.emulate) Export("EMULATE", "1");
   if (arguments.required) Export("REQUIRED", "1");
   if (arguments.no_drain) Export("DRAIN_AT_EXIT", "0");
@@ -253,10 +255,12 @@ void AddOptions(CLI::App* command, const std::shared_ptr<RunArguments>& argument
   const auto globs = [&](const char* option, std::vector<std::string>* list, const char* help) {
     command->add_option(option, *list, help)->type_name("GLOB")->allow_extra_args(false);
   };
-  globs("--include", &arguments->include, "Cache only files whose path matches; repeatable");
-  globs("--exclude", &arguments->exclude, "Do not cache these; repeatable");
+  globs("--include", &arguments->include, "Log only files whose path matches; repeatable");
+  globs("--exclude", &arguments->exclude, "Do not log these; repeatable");
+  globs("--exclusive", &arguments->exclusive,
+        "No other program looks at these meanwhile: cache them; repeatable");
   value("--write-back", "WRITE_BACK", "RULE",
-        "Which files are cached: auto, always or never [auto: those often synced]");
+        "Which files are logged: auto, always or never [auto: those often synced]");
   command->add_flag("--required", arguments->required,
                     "Exit with 125 instead of running without the cache");
   command->add_flag("--no-drain", arguments->no_drain,

@@ -191,6 +191,7 @@ bool Apply(Settings* settings, const char* name, const char* value, sys::Text<48
   }
   if (is("INCLUDE")) return TakeGlobs(&settings->include, name, value, wrong);
   if (is("EXCLUDE")) return TakeGlobs(&settings->exclude, name, value, wrong);
+  if (is("EXCLUSIVE")) return TakeGlobs(&settings->exclusive, name, value, wrong);
   if (is("WRITE_BACK")) return TakeWriteBack(&settings->write_back, name, value, wrong);
   if (is("RAW")) return TakeRaw(&settings->raw, name, value, wrong);
   if (is("REQUIRED")) return TakeFlag(&settings->required, name, value, wrong);

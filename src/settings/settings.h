@@ -17,8 +17,8 @@ inline constexpr uint64_t kMaxFrameDelay = 100000;
 inline constexpr uint64_t kMaxBatch = 1u << 20;
 inline constexpr uint64_t kAllHuge = ~uint64_t{0};
 
-// Files that are kept in the cache and written back from the log: those that have proved hot, or
-// each from its first open for writing, or none.
+// Files that are in the log: those that have proved hot, write-through, or write-back where their
+// names are exclusive; or each, write-back, from its first open for writing; or none.
 enum class WriteBack : uint8_t { kAuto, kAlways, kNever };
 
 // The fate of a process that makes system calls past libc: it runs without the cache; or not at
@@ -35,6 +35,7 @@ struct Settings {
   uint64_t frame_delay_ns = 0;  // NVCACHE_FRAME_DELAY, for measurements
   sys::Text<1024> include;      // NVCACHE_INCLUDE, globs with ':' between; empty: all
   sys::Text<1024> exclude;      // NVCACHE_EXCLUDE
+  sys::Text<1024> exclusive;    // NVCACHE_EXCLUSIVE: no program without NVCache looks at these
   WriteBack write_back = WriteBack::kAuto;  // NVCACHE_WRITE_BACK
   Raw raw = Raw::kOff;                      // NVCACHE_RAW
   bool required = false;                    // NVCACHE_REQUIRED

@@ -61,8 +61,12 @@ Program::Program(const std::string& name, const Place& place, uint64_t seed, uin
       {"drain", [this](A) { Drain(); }},
       {"detach", [this](A) { Detach(); }},
   });
-  std::vector<std::string> all = {"NVCACHE_POOL=" + place.memory + "/pool", "NVCACHE_EMULATE=1",
-                                  "NVCACHE_NOTICE=0", "NVCACHE_DRAM=128k", "NVCACHE_INCLUDE=*"};
+  std::vector<std::string> all = {"NVCACHE_POOL=" + place.memory + "/pool",
+                                  "NVCACHE_EMULATE=1",
+                                  "NVCACHE_NOTICE=0",
+                                  "NVCACHE_DRAM=128k",
+                                  "NVCACHE_INCLUDE=*",
+                                  "NVCACHE_EXCLUSIVE=*"};
   all.insert(all.end(), settings.begin(), settings.end());
   std::vector<char*> environment;
   for (std::string& setting : all) environment.push_back(setting.data());

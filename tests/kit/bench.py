@@ -21,7 +21,8 @@ ROWS = "SELECT id, v FROM t ORDER BY id;"  # of what check_rows() checks
 
 class Bench:
     """One test's surroundings. `with Bench(arguments) as bench:` cleans up whatever happens.
-    `write_back`: which files are cached; unless told otherwise, each from its first open for writing."""
+    `write_back`: which files are in the log: `auto`, those that are hot, write-through; `exclusive`, the same, cached;
+    `never`, none; unless told otherwise, each from its first open for writing, cached."""
 
     def __init__(self, options, size="128M", dram="32M", timeout=1500, front_end="preload",
                  write_back="always"):
@@ -64,7 +65,13 @@ class Bench:
         """The variables with which a program has the cache by itself: by the library, by another one, or built in."""
         library = {"LD_PRELOAD": str(self.preload_library if preload is True else preload)} if preload else {}
         return {**library, "NVCACHE_POOL": str(self.pool), "NVCACHE_SIZE": self.size, "NVCACHE_EMULATE": "1",
-                "NVCACHE_DRAM": self.dram, "NVCACHE_WRITE_BACK": self.write_back, **more}
+                "NVCACHE_DRAM": self.dram, **self.rule(), **more}
+
+    def rule(self):
+        """The variables that say which files are in the log."""
+        if self.write_back == "exclusive":
+            return {"NVCACHE_WRITE_BACK": "auto", "NVCACHE_EXCLUSIVE": "*"}
+        return {"NVCACHE_WRITE_BACK": self.write_back}
 
     def cached(self, command, options=("--checkpointer", "never")):
         """The command line that runs `command` with NVCache; nothing is left to a checkpointer."""
@@ -72,8 +79,9 @@ class Bench:
             # All by itself: what makes the pool, and recovers it, is in the program.
             settings = self.settings(preload=False)
             return ["env", *(f"{name}={value}" for name, value in settings.items()), *map(str, command)]
+        rule = ("--write-back", "auto", "--exclusive", "*") if self.write_back == "exclusive" else ("--write-back", self.write_back)
         return [self.nvcache, "run", "--pool", str(self.pool), "--size", self.size, "--emulate",
-                "--dram", self.dram, "--write-back", self.write_back, *options, "--", *map(str, command)]
+                "--dram", self.dram, *rule, *options, "--", *map(str, command)]
 
     def agent(self, command, **options):
         """One that is removed in the end."""

@@ -15,7 +15,7 @@ def main():
     parser = kit.arguments(__doc__)
     parser.add_argument("--program", required=True, help="raw_calls.c or raw_later.c, built")
     parser.add_argument("--raw-library", required=True, help="raw_library.c, built")
-    parser.add_argument("--rule", required=True, choices=("auto", "always"))
+    parser.add_argument("--rule", required=True, choices=("auto", "exclusive", "always"))
     options = parser.parse_args()
     program = pathlib.Path(options.program)
     with kit.Bench(options, size="16M", write_back=options.rule) as bench:

@@ -410,7 +410,7 @@ def left(options):
 
 def published(options):
     """A program that has a file to itself, in its cache: the kernel gets the bytes at its end."""
-    with Bench(options) as bench:
+    with Bench(options, write_back="exclusive") as bench:
         agents, pid = shared_by_two(bench)
         agents.append(bench.start(opens="g", **LATE))
         # It was made in a known folder: write-through, and cached after so many syncs.

@@ -62,7 +62,7 @@ class FilterTest(tool.ToolTest):
     def sealed(self, forbidden, *program, **settings):
         numbers = [CALLS[name] for name in forbidden]
         return tool.run(sys.executable, "-ISBc", SEAL, *numbers, "--", "env", f"LD_PRELOAD={tool.LIBRARY}", *program,
-                        cwd=self.files, env={**self.settings(), "NVCACHE_WRITE_BACK": "auto", **settings})
+                        cwd=self.files, env={**self.settings(), "NVCACHE_WRITE_BACK": "auto", "NVCACHE_EXCLUSIVE": "*", **settings})
 
     def write(self, file, how, forbidden=(), **settings):
         return self.sealed(forbidden, sys.executable, "-ISBc", WRITER, file, how, **settings)

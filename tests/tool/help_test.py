@@ -9,7 +9,7 @@ from kit import tool
 
 OPTIONS = {
     "create": ["POOL", "--size", "--emulate", "--commit"],
-    "run": ["--pool", "--size", "--emulate", "--dram", "--frames", "--include", "--exclude", "--write-back",
+    "run": ["--pool", "--size", "--emulate", "--dram", "--frames", "--include", "--exclude", "--exclusive", "--write-back",
             "--required", "--no-drain", "--names", "--checkpointer", "--wait", "--batch-min", "--batch-max",
             "--batch-delay", "--library", "-- PROGRAM"],
     "checkpointer": ["POOL", "--stay"],

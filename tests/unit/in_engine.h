@@ -22,6 +22,8 @@ namespace nvcache::vfs {
 class EngineTest : public testing::Test {
  protected:
   using Settings = std::vector<std::string>;
+  // Nobody outside looks at any file, so each that is hot is cached.
+  static constexpr const char* kAllExclusive = "NVCACHE_EXCLUSIVE=*";
 
   // Runs `body` in a child with an engine on the pool of this name. How the child ends.
   int RunEngine(const std::string& pool, Settings settings, const std::function<void()>& body) {

@@ -154,6 +154,7 @@ TEST(SettingsTest, TakesEachByItsName) {
   EXPECT_TRUE(Take(&s, "FRAME_DELAY", "100000"));
   EXPECT_TRUE(Take(&s, "INCLUDE", "/data/*:*.db"));
   EXPECT_TRUE(Take(&s, "EXCLUDE", "*.log"));
+  EXPECT_TRUE(Take(&s, "EXCLUSIVE", "*.wal:/srv/*"));
   EXPECT_TRUE(Take(&s, "REQUIRED", "yes"));
   EXPECT_TRUE(Take(&s, "DRAIN_AT_EXIT", "off"));
   EXPECT_TRUE(Take(&s, "STDIO", "0"));
@@ -169,6 +170,7 @@ TEST(SettingsTest, TakesEachByItsName) {
   EXPECT_EQ(s.frame_delay_ns, 100000u);
   EXPECT_STREQ(s.include.c_str(), "/data/*:*.db");
   EXPECT_STREQ(s.exclude.c_str(), "*.log");
+  EXPECT_STREQ(s.exclusive.c_str(), "*.wal:/srv/*");
   EXPECT_TRUE(s.required);
   EXPECT_FALSE(s.drain_at_exit);
   EXPECT_FALSE(s.stdio);
@@ -271,6 +273,7 @@ TEST(SettingsTest, SaysWhatIsWrong) {
       {"REQUIRED", "2", "neither yes nor no"},
       {"INCLUDE", "/data/[a", "pattern"},
       {"EXCLUDE", "*.db:x\\", "pattern"},
+      {"EXCLUSIVE", "*.db:[x", "pattern"},
       {"WRITE_BACK", "", "auto, always or never"},
       {"WRITE_BACK", "Auto", "auto, always or never"},
       {"WRITE_BACK", "always ", "auto, always or never"},

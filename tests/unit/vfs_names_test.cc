@@ -46,19 +46,21 @@ using lease::Tally;
 class VfsNamesTest : public EngineTest {
  protected:
   int InEngine(const std::string& pool, const std::string& setting,
-               const std::function<void()>& body) {
-    return RunEngine(pool, {"NVCACHE_SIZE=16M", "NVCACHE_NAMES=auto", setting}, body);
+               const std::function<void()>& body, Settings settings = {}) {
+    settings.insert(settings.end(), {"NVCACHE_SIZE=16M", "NVCACHE_NAMES=auto", setting});
+    return RunEngine(pool, settings, body);
   }
   // With a fresh pool, and a known folder.
-  void WithEngine(const std::function<void()>& body, const Settings& = {}) {
-    const int status = InEngine("pool", "NVCACHE_WRITE_BACK=auto", [&] {
+  void WithEngine(const std::function<void()>& body, const Settings& settings = {}) {
+    const auto in_known_folder = [&] {
       folder_ = ::open(disk_.path().c_str(), O_RDONLY | O_DIRECTORY);
       EXPECT_EQ(Fsync(folder_), kNotOurs);
       EXPECT_EQ(Fsync(folder_), 0);
       EXPECT_TRUE(FolderIsKnown());
       body();
       ::close(folder_);
-    });
+    };
+    const int status = InEngine("pool", "NVCACHE_WRITE_BACK=auto", in_known_folder, settings);
     EXPECT_EQ(status, 0);
   }
   // As a front end makes the call; `real` where that is left to the kernel.
@@ -290,28 +292,30 @@ TEST_IN_ENGINE(VfsNamesTest, AFolderThatAnotherThreadChangesIsNotKnown) {
 // and its files are hot later.
 TEST_F(VfsNamesTest, AProcessInAChrootMayNotLogNamesEvenAfterwards) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root may have another root";
-  WithEngine([&] {
-    ASSERT_EQ(::mkdir(Path("d").c_str(), 0750), 0);
-    test::WriteFile(Path("old"), "old");
-    const int root = ::open("/", O_RDONLY | O_DIRECTORY);
-    const int sub = ::open(Path("d").c_str(), O_RDONLY | O_DIRECTORY);
-    EXPECT_TRUE(engine.process.MayLogNames());
-    ASSERT_EQ(::chroot(disk_.path().c_str()), 0);
-    ASSERT_TRUE(test::GiveUp(CAP_FOWNER));
-    for (int i = 0; i < 2; ++i) EXPECT_EQ(Fsync(sub), kNotOurs);
-    ASSERT_TRUE(::fchdir(root) == 0 && ::chroot(".") == 0);
-    EXPECT_FALSE(engine.process.MayLogNames());
-    EXPECT_TRUE(engine.leases.HasSaid(lease::Hindrance::kChroot));
-    EXPECT_EQ(Fsync(sub), kNotOurs);
-    EXPECT_FALSE(IsKnown(sub));
-    const Closing fd(Open("old"));
-    const File& file = *engine.descriptors.Of(fd)->file.load();
-    uint32_t syncs = 0;
-    for (; syncs < 2 * kSyncsWithoutNames && file.state.load() != State::kCached; ++syncs)
-      Fsync(fd);
-    EXPECT_EQ(syncs, kSyncsWithoutNames);
-    for (const int each : {root, sub}) ::close(each);
-  });
+  WithEngine(
+      [&] {
+        ASSERT_EQ(::mkdir(Path("d").c_str(), 0750), 0);
+        test::WriteFile(Path("old"), "old");
+        const int root = ::open("/", O_RDONLY | O_DIRECTORY);
+        const int sub = ::open(Path("d").c_str(), O_RDONLY | O_DIRECTORY);
+        EXPECT_TRUE(engine.process.MayLogNames());
+        ASSERT_EQ(::chroot(disk_.path().c_str()), 0);
+        ASSERT_TRUE(test::GiveUp(CAP_FOWNER));
+        for (int i = 0; i < 2; ++i) EXPECT_EQ(Fsync(sub), kNotOurs);
+        ASSERT_TRUE(::fchdir(root) == 0 && ::chroot(".") == 0);
+        EXPECT_FALSE(engine.process.MayLogNames());
+        EXPECT_TRUE(engine.leases.HasSaid(lease::Hindrance::kChroot));
+        EXPECT_EQ(Fsync(sub), kNotOurs);
+        EXPECT_FALSE(IsKnown(sub));
+        const Closing fd(Open("old"));
+        const File& file = *engine.descriptors.Of(fd)->file.load();
+        uint32_t syncs = 0;
+        for (; syncs < 2 * kSyncsWithoutNames && file.state.load() != State::kCached; ++syncs)
+          Fsync(fd);
+        EXPECT_EQ(syncs, kSyncsWithoutNames);
+        for (const int each : {root, sub}) ::close(each);
+      },
+      {kAllExclusive});
 }
 
 TEST_IN_ENGINE(VfsNamesTest, AFolderThatMovesIsFoundWhereItIs) {
@@ -639,7 +643,7 @@ TEST_IN_ENGINE(VfsNamesTest, WhileSomebodyChangesNamesNoFolderBecomesKnown) {
 
 // It is not drained for that, nor synced.
 TEST_IN_ENGINE(VfsNamesTest, ACachedFileGetsAnotherNameWithWhatItHasInTheLog,
-               "NVCACHE_BATCH_MIN=1000000", "NVCACHE_BATCH_DELAY=60000") {
+               "NVCACHE_BATCH_MIN=10000", "NVCACHE_BATCH_DELAY=60000", kAllExclusive) {
   for (const char* name : {"a", "b"}) {
     const int strange = ::open(Path(name).c_str(), O_RDWR | O_CREAT, 0640);
     EXPECT_EQ(::write(strange, "one", 3), 3);

@@ -1280,7 +1280,43 @@ TEST_IN_ENGINE(VfsTest, AHandlerRunsWhileTheLogStaysFull, kHeldBack, kLargeBatch
 
 constexpr const char* kHotFilesOnly = "NVCACHE_WRITE_BACK=auto";
 
-TEST_IN_ENGINE(VfsTest, AFileBecomesCachedWithItsSecondSync, kHotFilesOnly, kHeldBackLong) {
+// Whoever looks from outside sees each write when it is made, and the log has it.
+TEST_IN_ENGINE(VfsTest, AHotFileIsWriteThrough, kHotFilesOnly, kRoomyPool) {
+  const int fd = Open("a", O_RDWR | O_CREAT);
+  EXPECT_EQ(Pwrite(fd, "first", 5, 0), 5);
+  EXPECT_EQ(Fsync(fd), kNotOurs);
+  EXPECT_FALSE(engine.attached());
+  EXPECT_EQ(Fsync(fd), 0) << "the second sync settles it";
+  EXPECT_TRUE(engine.attached());
+  EXPECT_EQ(Pwrite(fd, "third", 5, 5), 5);
+  EXPECT_EQ(OnDisk("a"), "firstthird") << "without a sync, a close or a look by us";
+  EXPECT_TRUE(RecordOf("a").has_value());
+  EXPECT_EQ(Fsync(fd), 0);
+  EXPECT_EQ(FileOf(fd).state.load(), State::kKernel);
+  for (uint32_t i = 0; i < 3 * kSyncsToTryAgain; ++i) EXPECT_EQ(Fsync(fd), 0);
+  EXPECT_EQ(FileOf(fd).state.load(), State::kKernel) << "it is not tried again";
+}
+
+// The one name is exclusive, and the program has opened the file by that one.
+TEST_IN_ENGINE(VfsTest, AFileIsExclusiveByTheNameThatItIsOpenedBy, kHotFilesOnly, kRoomyPool,
+               "NVCACHE_EXCLUSIVE=*.log:*/mine/*") {
+  const auto becomes = [this](const std::string& name) {
+    const int fd = Open(name, O_RDWR | O_CREAT);
+    for (uint32_t i = 0; i < kHotSyncs; ++i) Fsync(fd);
+    return FileOf(fd).state.load();
+  };
+  ASSERT_EQ(::mkdir(Path("mine").c_str(), 0700), 0);
+  EXPECT_EQ(becomes("a.log"), State::kCached);
+  EXPECT_EQ(becomes("mine/a"), State::kCached);
+  EXPECT_EQ(becomes("a.db"), State::kKernel);
+  test::WriteFile(Path("b.log"), "");
+  ASSERT_EQ(::link(Path("b.log").c_str(), Path("b.db").c_str()), 0);
+  EXPECT_EQ(becomes("b.db"), State::kKernel);
+  EXPECT_EQ(becomes("b.log"), State::kKernel) << "open by the other name as well, it is one file";
+}
+
+TEST_IN_ENGINE(VfsTest, AnExclusiveFileBecomesCachedWithItsSecondSync, kHotFilesOnly, kAllExclusive,
+               kHeldBackLong) {
   const int fd = Open("a", O_RDWR | O_CREAT);
   EXPECT_EQ(Write(fd, "first ", 6), 6);
   EXPECT_EQ(OnDisk("a"), "first ");
@@ -1301,7 +1337,7 @@ TEST_IN_ENGINE(VfsTest, AFileBecomesCachedWithItsSecondSync, kHotFilesOnly, kHel
   EXPECT_EQ(OnDisk("a"), "First second third") << "it begins anew";
 }
 
-TEST_IN_ENGINE(VfsTest, SyncsThatAreFarApartDoNotMakeAFileHot, kHotFilesOnly) {
+TEST_IN_ENGINE(VfsTest, SyncsThatAreFarApartDoNotMakeAFileHot, kHotFilesOnly, kAllExclusive) {
   const int fd = Open("a", O_RDWR | O_CREAT);
   for (int i = 0; i < 5; ++i) {
     EXPECT_EQ(Write(fd, "bytes", 5), 5);
@@ -1333,7 +1369,7 @@ TEST_F(VfsTest, AWriteThatPromisesASyncCountsAsOne) {
         for (int i = 0; i < 10; ++i) EXPECT_EQ(Pwrite(fd, "x", 1, i), 1);
         EXPECT_EQ(FileOf(fd).state.load(), State::kKernel);
       },
-      {kHotFilesOnly});
+      {kHotFilesOnly, kAllExclusive});
 }
 
 TEST_IN_ENGINE(VfsTest, NoFileIsCachedIfNoneShallBe, "NVCACHE_WRITE_BACK=never") {
@@ -1347,7 +1383,7 @@ TEST_IN_ENGINE(VfsTest, NoFileIsCachedIfNoneShallBe, "NVCACHE_WRITE_BACK=never")
 }
 
 // A child may hand it to a program that we do not see; what is opened after the fork is ours alone.
-TEST_IN_ENGINE(VfsTest, AFileThatAChildHasAsWellDoesNotBecomeCached, kHotFilesOnly) {
+TEST_IN_ENGINE(VfsTest, AFileThatAChildHasAsWellDoesNotBecomeCached, kHotFilesOnly, kAllExclusive) {
   const int fd = Open("a", O_RDWR | O_CREAT);
   Forked([] { return true; });
   const int other = Open("b", O_RDWR | O_CREAT);
@@ -1360,7 +1396,7 @@ TEST_IN_ENGINE(VfsTest, AFileThatAChildHasAsWellDoesNotBecomeCached, kHotFilesOn
 }
 
 // The kernel drops a process's locks of a file with any descriptor of that file that it closes.
-TEST_IN_ENGINE(VfsTest, BecomingCachedDropsNoLock, kHotFilesOnly) {
+TEST_IN_ENGINE(VfsTest, BecomingCachedDropsNoLock, kHotFilesOnly, kAllExclusive) {
   const int fd = Open("a", O_RDWR | O_CREAT);
   const int probe = ::open((disk_ / "a").c_str(), O_RDWR);
   struct flock lock = {};

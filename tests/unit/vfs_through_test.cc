@@ -308,7 +308,7 @@ struct Interruption {
 Interruption Interruption::current;
 
 // Another thread may have the file cached while the write waits for room.
-TEST_IN_ENGINE(VfsThroughTest, APartIsNotWrittenAgainWhenTheFileIsCached) {
+TEST_IN_ENGINE(VfsThroughTest, APartIsNotWrittenAgainWhenTheFileIsCached, kAllExclusive) {
   const Closing fd(Open("a", O_RDWR | O_CREAT));
   {
     const auto neighbour = NeighbourOf(fd);
@@ -625,7 +625,7 @@ TEST_IN_ENGINE(VfsThroughTest, ABadBufferLeavesTheFileKnown) {
   EXPECT_EQ(Pending(), (std::vector<Found>{{10, "good"}}));
 }
 
-TEST_IN_ENGINE(VfsThroughTest, AFileThatIsNobodyElsesAnyMoreBecomesCached) {
+TEST_IN_ENGINE(VfsThroughTest, AFileThatIsNobodyElsesAnyMoreBecomesCached, kAllExclusive) {
   const Closing fd(Open("a", O_RDWR | O_CREAT));
   auto neighbour = NeighbourOf(fd);
   MakeKnown(fd);
@@ -652,7 +652,7 @@ std::unique_ptr<Neighbour> VfsThroughTest::Claimant(int fd) {
 }
 
 // No sync, and no batch, is waited for.
-TEST_IN_ENGINE(VfsThroughTest, AFileThatAnotherOneWantsIsPublished) {
+TEST_IN_ENGINE(VfsThroughTest, AFileThatAnotherOneWantsIsPublished, kAllExclusive) {
   const Closing fd(Open("a", O_RDWR | O_CREAT));
   for (int i = 0; i < 2; ++i) Fsync(fd);
   EXPECT_EQ(StateOf(fd), State::kCached);
@@ -671,7 +671,7 @@ TEST_IN_ENGINE(VfsThroughTest, AFileThatAnotherOneWantsIsPublished) {
 }
 
 // What is renamed, or whose mode is changed, is not on the disk yet as it is.
-TEST_IN_ENGINE(VfsThroughTest, AFileThatOwesASyncIsPublishedButNotKnown) {
+TEST_IN_ENGINE(VfsThroughTest, AFileThatOwesASyncIsPublishedButNotKnown, kAllExclusive) {
   const Closing fd(Open("a", O_RDWR | O_CREAT));
   for (int i = 0; i < 2; ++i) Fsync(fd);
   EXPECT_EQ(Pwrite(fd, "Bytes", 5, 0), 5);
@@ -686,7 +686,7 @@ TEST_IN_ENGINE(VfsThroughTest, AFileThatOwesASyncIsPublishedButNotKnown) {
 }
 
 // Its tally is another file's that has something pending.
-TEST_IN_ENGINE(VfsThroughTest, AFileThatCannotBePublishedIsDrained) {
+TEST_IN_ENGINE(VfsThroughTest, AFileThatCannotBePublishedIsDrained, kAllExclusive) {
   const Closing fd(Open("a", O_RDWR | O_CREAT));
   for (int i = 0; i < 2; ++i) Fsync(fd);
   EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
@@ -703,7 +703,7 @@ TEST_IN_ENGINE(VfsThroughTest, AFileThatCannotBePublishedIsDrained) {
 
 // The checkpoint passes what was published when the file system was synced: at once, if somebody
 // waits for a record behind it.
-TEST_IN_ENGINE(VfsThroughTest, TheCheckpointPassesWhatWasPublished) {
+TEST_IN_ENGINE(VfsThroughTest, TheCheckpointPassesWhatWasPublished, kAllExclusive) {
   const int fd = Open("a", O_RDWR | O_CREAT), other = Open("b", O_RDWR | O_CREAT);
   for (const int each : {fd, fd, other, other}) Fsync(each);
   EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
@@ -718,7 +718,7 @@ TEST_IN_ENGINE(VfsThroughTest, TheCheckpointPassesWhatWasPublished) {
 }
 
 // Its number in the log is the same, and what it has there from before is nobody's.
-TEST_IN_ENGINE(VfsThroughTest, AFileThatWasPublishedIsCachedAgain) {
+TEST_IN_ENGINE(VfsThroughTest, AFileThatWasPublishedIsCachedAgain, kAllExclusive) {
   const Closing fd(Open("a", O_RDWR | O_CREAT));
   for (int i = 0; i < 2; ++i) Fsync(fd);
   for (int round = 0; round < 3; ++round) {
@@ -739,7 +739,7 @@ TEST_IN_ENGINE(VfsThroughTest, AFileThatWasPublishedIsCachedAgain) {
 }
 
 // There and back, and there again.
-TEST_IN_ENGINE(VfsThroughTest, AFileThatWasCachedIsSharedAgain) {
+TEST_IN_ENGINE(VfsThroughTest, AFileThatWasCachedIsSharedAgain, kAllExclusive) {
   const Closing fd(Open("a", O_RDWR | O_CREAT));
   auto neighbour = NeighbourOf(fd);
   MakeKnown(fd);
@@ -763,26 +763,28 @@ TEST_IN_ENGINE(VfsThroughTest, ATagThatWasRemovedIsSetAgain) {
 // What a pool that is gone has left in the table does not keep files with the same numbers waiting.
 TEST_F(VfsThroughTest, ATableThatNobodyUsesIsTakenOver) {
   for (const bool shares : {false, true}) {
-    WithEngine([&] {
-      const int fd = Open("a", O_RDWR | O_CREAT);
-      const uint64_t tag = TagOf(fd);
-      {
-        const auto dead = NeighbourOf(fd, [=](auto&, Tallies& tallies) {
-          EXPECT_TRUE(tallies.Join(12345));
-          EXPECT_TRUE(tallies.SetTag(tallies.At(tag), tag));
-          Tallies::Raise(tallies.At(tag).lsn, uint64_t{1} << 60);
-        });
-      }
-      const auto neighbour = shares ? NeighbourOf(fd) : nullptr;
-      const uint64_t begin = sys::Now(CLOCK_MONOTONIC);
-      EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
-      EXPECT_EQ(Ftruncate(fd, 100), 0);
-      for (int i = 0; i < 4; ++i) Fsync(fd);
-      EXPECT_EQ(StateOf(fd), shares ? State::kKernel : State::kCached);
-      EXPECT_EQ(IsKnown(fd), shares);
-      EXPECT_LT(sys::Now(CLOCK_MONOTONIC) - begin, 10ull * 1000 * 1000 * 1000);
-      Close(fd);
-    });
+    WithEngine(
+        [&] {
+          const int fd = Open("a", O_RDWR | O_CREAT);
+          const uint64_t tag = TagOf(fd);
+          {
+            const auto dead = NeighbourOf(fd, [=](auto&, Tallies& tallies) {
+              EXPECT_TRUE(tallies.Join(12345));
+              EXPECT_TRUE(tallies.SetTag(tallies.At(tag), tag));
+              Tallies::Raise(tallies.At(tag).lsn, uint64_t{1} << 60);
+            });
+          }
+          const auto neighbour = shares ? NeighbourOf(fd) : nullptr;
+          const uint64_t begin = sys::Now(CLOCK_MONOTONIC);
+          EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+          EXPECT_EQ(Ftruncate(fd, 100), 0);
+          for (int i = 0; i < 4; ++i) Fsync(fd);
+          EXPECT_EQ(StateOf(fd), shares ? State::kKernel : State::kCached);
+          EXPECT_EQ(IsKnown(fd), shares);
+          EXPECT_LT(sys::Now(CLOCK_MONOTONIC) - begin, 10ull * 1000 * 1000 * 1000);
+          Close(fd);
+        },
+        {kAllExclusive});
   }
 }
 
@@ -806,7 +808,7 @@ TEST_IN_ENGINE(VfsThroughTest, WhoOpensAFileDoesNotTakeItForKnown) {
 }
 
 // So the next one to open it need not sync it to know it.
-TEST_IN_ENGINE(VfsThroughTest, ACachedFileIsKnownWhenItIsClosedAndOnTheDisk) {
+TEST_IN_ENGINE(VfsThroughTest, ACachedFileIsKnownWhenItIsClosedAndOnTheDisk, kAllExclusive) {
   for (const bool is_changed : {false, true}) {
     const std::string name = is_changed ? "changed" : "a";
     const int fd = Open(name, O_RDWR | O_CREAT);
@@ -936,7 +938,7 @@ TEST_IN_ENGINE(VfsThroughTest, AReaderSaysNothingBeforeItSyncs) {
   EXPECT_FALSE(standing().known) << "a reader does not vouch for what it finds";
 }
 
-TEST_IN_ENGINE(VfsThroughTest, WhoeverPublishesAFileSaysThatItHasItOpen) {
+TEST_IN_ENGINE(VfsThroughTest, WhoeverPublishesAFileSaysThatItHasItOpen, kAllExclusive) {
   const Closing fd(Open("a", O_RDWR | O_CREAT));
   MakeCached(fd);
   EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
@@ -1101,23 +1103,25 @@ TEST_IN_ENGINE(VfsThroughTest, AfterAnErrorAllGoesPastTheLog) {
 
 TEST_F(VfsThroughTest, AFileThatIsMappedForReadingIsWriteThrough) {
   for (const int flags : {MAP_SHARED, MAP_PRIVATE}) {
-    WithEngine([&] {
-      const int fd = Open(std::to_string(flags), O_RDWR | O_CREAT);
-      EXPECT_EQ(Ftruncate(fd, 2 * kPage), 0);
-      MakeCached(fd);
-      EXPECT_EQ(Pwrite(fd, "cached", 6, 0), 6);
-      const int protection = PROT_READ | (flags == MAP_PRIVATE ? PROT_WRITE : 0);
-      const char* at = Map(fd, flags, protection);
-      EXPECT_EQ(std::string(at), "cached");
-      EXPECT_EQ(StateOf(fd), State::kLent);
-      MakeKnown(fd);
-      EXPECT_EQ(Pwrite(fd, "mapped", 6, 0), 6);
-      EXPECT_EQ(std::string(at), "mapped");
-      for (uint32_t i = 0; i < 2 * kSyncsToTryAgain; ++i) EXPECT_EQ(Fsync(fd), 0);
-      EXPECT_EQ(Pending(), (std::vector<Found>{{0, "mapped"}})) << "there was no sync";
-      EXPECT_EQ(StateOf(fd), State::kLent);
-      Close(fd);
-    });
+    WithEngine(
+        [&] {
+          const int fd = Open(std::to_string(flags), O_RDWR | O_CREAT);
+          EXPECT_EQ(Ftruncate(fd, 2 * kPage), 0);
+          MakeCached(fd);
+          EXPECT_EQ(Pwrite(fd, "cached", 6, 0), 6);
+          const int protection = PROT_READ | (flags == MAP_PRIVATE ? PROT_WRITE : 0);
+          const char* at = Map(fd, flags, protection);
+          EXPECT_EQ(std::string(at), "cached");
+          EXPECT_EQ(StateOf(fd), State::kLent);
+          MakeKnown(fd);
+          EXPECT_EQ(Pwrite(fd, "mapped", 6, 0), 6);
+          EXPECT_EQ(std::string(at), "mapped");
+          for (uint32_t i = 0; i < 2 * kSyncsToTryAgain; ++i) EXPECT_EQ(Fsync(fd), 0);
+          EXPECT_EQ(Pending(), (std::vector<Found>{{0, "mapped"}})) << "there was no sync";
+          EXPECT_EQ(StateOf(fd), State::kLent);
+          Close(fd);
+        },
+        {kAllExclusive});
   }
 }
 
@@ -1241,23 +1245,25 @@ TEST_F(VfsThroughTest, AFileThatAChildHasAsWellIsWriteThrough) {
 TEST_F(VfsThroughTest, AChildMakesWhatItHasInheritedWriteThrough) {
   if (test::kThreadSanitizer) GTEST_SKIP() << "it wants no thread after such a fork";
   for (const bool cached : {false, true}) {
-    WithEngine([&] {
-      const std::string name = cached ? "cached" : "kernel's";
-      const int fd = Open(name, O_RDWR | O_CREAT | O_APPEND);
-      if (cached) MakeCached(fd);
-      EXPECT_EQ(Write(fd, "parent", 6), 6);
-      const int status = Forked([&] {
-        for (int i = 0; i < 3; ++i) Fsync(fd);
-        Expect(fd, {.state = State::kKernel, .known = true});
-        EXPECT_EQ(Write(fd, "child", 5), 5);
-        EXPECT_TRUE(IsKnown(fd));
-        return !testing::Test::HasFailure() && OnDisk(name) == "parentchild";
-      });
-      EXPECT_EQ(status, 0);
-      EXPECT_EQ(Write(fd, "parent", 6), 6);
-      EXPECT_EQ(OnDisk(name), "parentchildparent");
-      Close(fd);
-    });
+    WithEngine(
+        [&] {
+          const std::string name = cached ? "cached" : "kernel's";
+          const int fd = Open(name, O_RDWR | O_CREAT | O_APPEND);
+          if (cached) MakeCached(fd);
+          EXPECT_EQ(Write(fd, "parent", 6), 6);
+          const int status = Forked([&] {
+            for (int i = 0; i < 3; ++i) Fsync(fd);
+            Expect(fd, {.state = State::kKernel, .known = true});
+            EXPECT_EQ(Write(fd, "child", 5), 5);
+            EXPECT_TRUE(IsKnown(fd));
+            return !testing::Test::HasFailure() && OnDisk(name) == "parentchild";
+          });
+          EXPECT_EQ(status, 0);
+          EXPECT_EQ(Write(fd, "parent", 6), 6);
+          EXPECT_EQ(OnDisk(name), "parentchildparent");
+          Close(fd);
+        },
+        {kAllExclusive});
   }
 }
 
@@ -1283,20 +1289,22 @@ TEST_IN_ENGINE(VfsThroughTest, AFileThatIsHandedOnForWritingIsNotKnownUntilItIsC
 
 TEST_F(VfsThroughTest, WhatIsHandedOnForGoodStaysSo) {
   for (const bool forever : {false, true}) {
-    WithEngine([&] {
-      int fd = Open("a", O_RDWR | O_CREAT);
-      EXPECT_EQ(HandOn(fd, forever), 0);
-      Close(fd);
-      fd = Open("a");
-      for (int i = 0; i < 3; ++i) Fsync(fd);
-      EXPECT_EQ(StateOf(fd), forever ? State::kLent : State::kCached);
-      EXPECT_FALSE(IsKnown(fd));
-      Close(fd);
-    });
+    WithEngine(
+        [&] {
+          int fd = Open("a", O_RDWR | O_CREAT);
+          EXPECT_EQ(HandOn(fd, forever), 0);
+          Close(fd);
+          fd = Open("a");
+          for (int i = 0; i < 3; ++i) Fsync(fd);
+          EXPECT_EQ(StateOf(fd), forever ? State::kLent : State::kCached);
+          EXPECT_FALSE(IsKnown(fd));
+          Close(fd);
+        },
+        {kAllExclusive});
   }
 }
 
-TEST_IN_ENGINE(VfsThroughTest, WhatIsHandedOnForReadingIsWriteThrough) {
+TEST_IN_ENGINE(VfsThroughTest, WhatIsHandedOnForReadingIsWriteThrough, kAllExclusive) {
   const int fd = Open("a", O_RDWR | O_CREAT), reader = Open("a", O_RDONLY);
   MakeCached(fd);
   EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
@@ -1368,21 +1376,23 @@ TEST_F(VfsThroughTest, NothingIsPendingOfWhatAProgramMayWriteTo) {
   int number = 0;
   for (const auto& way : ways) {
     const std::string name = std::to_string(++number);
-    WithEngine([&] {
-      SCOPED_TRACE(name);
-      const int fd = Open(name, O_RDWR | O_CREAT);
-      MakeCached(fd);
-      EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
-      EXPECT_EQ(Pending().size(), 1u);
-      way(fd);
-      EXPECT_EQ(Pending(), std::vector<Found>{});
-      EXPECT_FALSE(IsKnown(fd));
-      EXPECT_EQ(OnDisk(name), "bytes");
-    });
+    WithEngine(
+        [&] {
+          SCOPED_TRACE(name);
+          const int fd = Open(name, O_RDWR | O_CREAT);
+          MakeCached(fd);
+          EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+          EXPECT_EQ(Pending().size(), 1u);
+          way(fd);
+          EXPECT_EQ(Pending(), std::vector<Found>{});
+          EXPECT_FALSE(IsKnown(fd));
+          EXPECT_EQ(OnDisk(name), "bytes");
+        },
+        {kAllExclusive});
   }
 }
 
-TEST_IN_ENGINE(VfsThroughTest, AProgramThatIsStartedMayReadWhatIsWriteThrough) {
+TEST_IN_ENGINE(VfsThroughTest, AProgramThatIsStartedMayReadWhatIsWriteThrough, kAllExclusive) {
   const int fd = Open("a", O_RDWR | O_CREAT | O_CLOEXEC);
   Open("a", O_RDONLY);
   MakeCached(fd);
@@ -1396,28 +1406,30 @@ TEST_IN_ENGINE(VfsThroughTest, AProgramThatIsStartedMayReadWhatIsWriteThrough) {
 // The child ends as one of NVCache there, and its parent remembers.
 TEST_F(VfsThroughTest, AChildThatBecomesAProgramHandsOnWhatStaysOpen) {
   for (const int flags : {0, O_CLOEXEC}) {
-    WithEngine([&] {
-      const std::string name = std::to_string(flags);
-      int fd = Open(name, O_RDWR | O_CREAT | flags);
-      MakeCached(fd);
-      EXPECT_EQ(Forked([&] { return Pwrite(fd, "child", 5, 0) == 5; }), 0);
-      MakeKnown(fd);
-      EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
-      const auto exec = [] {
-        BeforeExec();
-        return true;
-      };
-      EXPECT_EQ(Forked(exec), 0);
-      EXPECT_EQ(IsKnown(fd), flags != 0);
-      EXPECT_EQ(IsPending(fd), flags != 0);
-      for (int i = 0; i < 3; ++i) Fsync(fd);
-      EXPECT_EQ(IsKnown(fd), flags != 0);
-      Close(fd);
-      fd = Open(name, O_RDWR | O_CLOEXEC);
-      Fsync(fd);
-      EXPECT_TRUE(IsKnown(fd));
-      Close(fd);
-    });
+    WithEngine(
+        [&] {
+          const std::string name = std::to_string(flags);
+          int fd = Open(name, O_RDWR | O_CREAT | flags);
+          MakeCached(fd);
+          EXPECT_EQ(Forked([&] { return Pwrite(fd, "child", 5, 0) == 5; }), 0);
+          MakeKnown(fd);
+          EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+          const auto exec = [] {
+            BeforeExec();
+            return true;
+          };
+          EXPECT_EQ(Forked(exec), 0);
+          EXPECT_EQ(IsKnown(fd), flags != 0);
+          EXPECT_EQ(IsPending(fd), flags != 0);
+          for (int i = 0; i < 3; ++i) Fsync(fd);
+          EXPECT_EQ(IsKnown(fd), flags != 0);
+          Close(fd);
+          fd = Open(name, O_RDWR | O_CLOEXEC);
+          Fsync(fd);
+          EXPECT_TRUE(IsKnown(fd));
+          Close(fd);
+        },
+        {kAllExclusive});
   }
 }
 

@@ -133,7 +133,7 @@ TEST_IN_ENGINE(VfsTurnsTest, AFileWhoseModeWasSetOutsideIsSyncedOnce) {
   EXPECT_TRUE(IsKnown(fd));
 }
 
-TEST_IN_ENGINE(VfsTurnsTest, ALockForALifeLeavesFilesCachedUntilItEnds) {
+TEST_IN_ENGINE(VfsTurnsTest, ALockForALifeLeavesFilesCachedUntilItEnds, kAllExclusive) {
   const Closing lock(Open("lock", O_RDWR | O_CREAT)), fd(Open("a", O_RDWR | O_CREAT));
   Take(lock);
   for (int i = 0; i < 2; ++i) Fsync(fd);
@@ -184,7 +184,7 @@ TEST_IN_ENGINE(VfsTurnsTest, AProcessThatTakesTurnsCachesNothing) {
   EXPECT_TRUE(IsKnown(other));
 }
 
-TEST_IN_ENGINE(VfsTurnsTest, AWriterOutsideOfACachedFileIsSeenAndTheFileGivenBack) {
+TEST_IN_ENGINE(VfsTurnsTest, AWriterOutsideOfACachedFileIsSeenAndTheFileGivenBack, kAllExclusive) {
   const Closing fd(Open("a", O_RDWR | O_CREAT));
   for (int i = 0; i < 2; ++i) Fsync(fd);
   EXPECT_EQ(Pwrite(fd, "ours", 4, 0), 4);
@@ -204,7 +204,7 @@ TEST_IN_ENGINE(VfsTurnsTest, AWriterOutsideOfACachedFileIsSeenAndTheFileGivenBac
 }
 
 // The disk refuses what is pending, so the file cannot be given back yet.
-TEST_IN_ENGINE(VfsTurnsTest, AWriterOutsideOfAFileThatFailsIsNotForgotten) {
+TEST_IN_ENGINE(VfsTurnsTest, AWriterOutsideOfAFileThatFailsIsNotForgotten, kAllExclusive) {
   ::signal(SIGXFSZ, SIG_IGN);
   const int fd = Open("a", O_RDWR | O_CREAT);
   for (int i = 0; i < 2; ++i) Fsync(fd);
@@ -235,7 +235,7 @@ TEST_IN_ENGINE(VfsTurnsTest, AWriterOutsideOfAFileThatFailsIsNotForgotten) {
 }
 
 // What the program itself does to a cached file in the kernel.
-TEST_IN_ENGINE(VfsTurnsTest, NobodyOutsideHasCutOrTouchedIt) {
+TEST_IN_ENGINE(VfsTurnsTest, NobodyOutsideHasCutOrTouchedIt, kAllExclusive) {
   const Closing fd(Open("a", O_RDWR | O_CREAT));
   for (int i = 0; i < 2; ++i) Fsync(fd);
   const timespec times[2] = {{1000, 0}, {2000, 0}};

@@ -39,6 +39,16 @@ bool SyncsWhole(const struct statfs& fs) {
          fs.f_type == BTRFS_SUPER_MAGIC;
 }
 
+// Whether the globs have the kernel's name of the descriptor's file.
+bool Match(const char* globs, int fd) {
+  sys::Scratch<char[pool::kMaxPath]> scratch;
+  char* path = scratch.get();
+  const long n = sys::ReadLinkTo(fd, path, pool::kMaxPath - 1);
+  if (n < 0) return false;
+  path[n] = '\0';
+  return settings::AnyGlobMatches(globs, path);
+}
+
 }  // namespace
 
 FileSystem FileSystems::Ask(int fd, uint64_t device) {
@@ -72,17 +82,15 @@ bool FileSystems::Trackable(int fd, const struct stat& st) {
 bool FileSystems::Cacheable(int fd, const struct stat& st) {
   if (st.st_nlink == 0 || engine.attachment.IsPool(st)) return false;
   const Storage storage = Of(fd, st.st_dev).storage;
-  const bool includes = engine.settings.include.size() > 0;
-  const bool excludes = engine.settings.exclude.size() > 0;
-  if (!includes && !excludes) return storage == Storage::kDisk;
-  sys::Scratch<char[pool::kMaxPath]> scratch;
-  char* path = scratch.get();
-  const long n = sys::ReadLinkTo(fd, path, pool::kMaxPath - 1);
-  if (n < 0) return false;
-  path[n] = '\0';
-  if (excludes && settings::AnyGlobMatches(engine.settings.exclude.c_str(), path)) return false;
-  return includes ? settings::AnyGlobMatches(engine.settings.include.c_str(), path)
-                  : storage == Storage::kDisk;
+  const settings::Settings& settings = engine.settings;
+  if (settings.exclude.size() > 0 && Match(settings.exclude.c_str(), fd)) return false;
+  return settings.include.size() > 0 ? Match(settings.include.c_str(), fd)
+                                     : storage == Storage::kDisk;
+}
+
+bool FileSystems::IsExclusive(int fd) const {
+  if (engine.settings.write_back == settings::WriteBack::kAlways) return true;
+  return engine.settings.exclusive.size() > 0 && Match(engine.settings.exclusive.c_str(), fd);
 }
 
 bool FileSystems::HasQuota(int fd, uint64_t device) {

@@ -41,6 +41,9 @@ class FileSystems {
   bool Cacheable(int fd, const struct stat& st);
   // Whether the kernel alone can say what it will take (quota.h): asked once.
   bool HasQuota(int fd, uint64_t device);
+  // Whether it may be cached from its kHotSyncs-th sync: by the settings, no program without
+  // NVCache looks at it. The name is the one that the kernel has of the descriptor's file.
+  bool IsExclusive(int fd) const;
   // Unless it is known that no file there can have a tally.
   bool MayBeShared(uint64_t device) const;
 

@@ -41,13 +41,22 @@ bool IsShared(const File& file) {
   return IsInOtherHands(file) || engine.leases.Wanted(file.device, file.inode);
 }
 
-// False: it cannot be cached; it may have to be the kernel that says what a quota allows. It has a
-// tally, if that is of any use. Table lock.
-bool IsAlone(int fd) {
+// Whether files of the process may be cached at all.
+bool MayCache() {
+  const settings::Settings& settings = engine.settings;
+  return (settings.write_back == settings::WriteBack::kAlways || settings.exclusive.size() > 0) &&
+         !engine.turns.taken();
+}
+
+// True: it may be cached; the kernel need not say what a quota allows. Else it has a tally, if that
+// is of any use. Table lock.
+bool BeginThroughUnlessExclusive(int fd) {
   File* file = HotFile(fd);
   if (file == nullptr) return false;
-  const bool has_quota = engine.file_systems.HasQuota(fd, file->device);
-  if (!IsShared(*file) && !engine.turns.taken() && !has_quota) return true;
+  if (MayCache() && !IsShared(*file) && engine.file_systems.IsExclusive(fd) &&
+      !engine.file_systems.HasQuota(fd, file->device)) {
+    return true;
+  }
   if (!HasTally(*file) && !engine.leases.IsHandedOn(file->device, file->inode)) {
     BeginShared(*file, fd);
   }
@@ -63,7 +72,7 @@ bool IsHotFromTheStart() {
 bool CountSync(File& file) {
   if (engine.settings.write_back == settings::WriteBack::kNever) return false;
   // It is write-through for good.
-  if (engine.turns.taken() && HasTally(file)) return false;
+  if (!MayCache() && HasTally(file)) return false;
   const uint32_t few = engine.process.lacks_names() ? kSyncsWithoutNames : kHotSyncs;
   const uint32_t enough = HasTally(file) ? kSyncsToTryAgain : few;
   const uint64_t now = sys::Now(CLOCK_MONOTONIC);
@@ -76,11 +85,11 @@ void WarmUp(int fd) {
   if (!engine.callers.Know()) return;
   {
     TableLock lock;
-    if (!IsAlone(fd)) return;
+    if (!BeginThroughUnlessExclusive(fd)) return;
   }
   SettleShared(fd);
   TableLock lock;
-  if (IsAlone(fd)) BeginCaching(*engine.descriptors.Of(fd)->file.load(), fd);
+  if (BeginThroughUnlessExclusive(fd)) BeginCaching(*engine.descriptors.Of(fd)->file.load(), fd);
 }
 
 }  // namespace nvcache::vfs

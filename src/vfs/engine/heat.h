@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// When a file is worth caching. The log saves a program the wait for its syncs; a file that is
-// never synced, or once, as most are, gains nothing by being cached, and would pay for a
-// descriptor, a lease and a drain (I15). So a file begins as the kernel's, its fsync is real, and
-// its writes are as durable as without us. With its kHotSyncs-th sync it becomes cached; this sync
-// is real as well, so that the log begins with a file that is on the disk whole, name included
-// (I9).
+// When a file is worth logging. The log saves a program the wait for its syncs; a file that is
+// never synced, or once, as most are, gains nothing by it, and would pay for records (I15). So a
+// file begins as the kernel's, its fsync is real, and its writes are as durable as without us. With
+// its kHotSyncs-th sync it is hot; this sync is real as well, so that the log begins with a file
+// that is on the disk whole, name included (I9).
 //
-//   kKernel --- kHotSyncs-th sync, nobody else uses the file --> kCached
-//           --- the same, somebody does, or may look at it ----> kKernel, write-through (through.h)
+//   kKernel --- kHotSyncs-th sync --------------------------------> write-through (through.h)
+//           --- the same of a file that is exclusive
+//               (FileSystems::IsExclusive), and nobody of us
+//               uses it ------------------------------------------> kCached
+//
+// Whoever looks at a cached file from outside sees old bytes, or some of each: no lock, and no
+// order in which files are written, holds for a cache that he does not know (I16). So only the user
+// can say that nobody does.
 //
 // The syncs count while each comes within kHotNs of the one before: a database's tables, which it
 // syncs at a checkpoint every few minutes, would be written to the log for nothing.
@@ -30,18 +35,21 @@ inline constexpr uint64_t kHotNs = 10ull * 1000 * 1000 * 1000;
 // or renamed costs it a sync of the file system if it has records. SQLite syncs a rollback journal
 // up to four times, and removes it.
 inline constexpr uint32_t kSyncsWithoutNames = 8;
-// After so many syncs of a write-through file, it is tried whether others use it still.
+// After so many syncs of a write-through file that is exclusive, it is tried whether others use it
+// still.
 inline constexpr uint32_t kSyncsToTryAgain = 64;
 
 // The rule is to cache each file from its first open for writing, and the process may: one that
 // takes turns follows the other rule (turns.h).
 bool IsHotFromTheStart();
 
-// The program asks for a sync of a file that is the kernel's. True: the file is hot, so WarmUp.
+// The program asks for a sync of a file that is the kernel's. True: the file is hot, and may have
+// to become more than it is, so WarmUp.
 // File lock, shared.
 bool CountSync(File& file);
 
-// Begins to cache the descriptor's file, if it is the kernel's and can be. No lock.
+// Makes the descriptor's file write-through, or begins to cache it, if it is the kernel's and can
+// be. No lock.
 void WarmUp(int fd);
 
 }  // namespace nvcache::vfs
