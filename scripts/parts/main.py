@@ -52,7 +52,8 @@ def wanted(arguments, base):
         # The gate is some of the others.
         return [part for part in parts.PARTS if part.name != "gate"]
     if arguments[:1] == ["--changed"]:
-        return due_since(base)
+        # The gate has this one.
+        return [part for part in due_since(base) if part.name != "sources"]
     unknown = [name for name in arguments if name not in NAMES]
     if unknown:
         return f"{unknown[0]} is no part and no option; the parts are {', '.join(NAMES)}, the options --help has"

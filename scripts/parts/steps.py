@@ -66,11 +66,20 @@ class Run:
         if result == "failed":
             raise Failed(f"{name}: {' '.join(map(str, arguments))} ended with status {done.returncode}")
 
-    def has_source(self, package):
-        """The source of a Debian package, in build/sources; False where it cannot be had, which is no failure."""
+    def has_source(self, package, version):
+        """The source of a Debian package, in build/sources. False, and a line, where it cannot be had, or is of another
+        version, as on another Debian: that is no failure."""
         self.step(f"source of {package}")
-        done = subprocess.run(["scripts/fetch-source", package, f"build/sources/{package}"], stdin=subprocess.DEVNULL, check=False)
-        return done.returncode == 0
+        folder = pathlib.Path("build/sources") / package
+        done = subprocess.run(["scripts/fetch-source", package, folder], stdin=subprocess.DEVNULL, check=False)
+        if done.returncode != 0:
+            self.leave_out(f"what needs the source of {package}", "it cannot be fetched")
+            return False
+        found = (folder / ".fetched").read_text(encoding="utf-8").split()[1]
+        if not found.startswith(version):
+            self.leave_out(f"what needs the source of {package} {version}", f"this Debian has {found}")
+            return False
+        return True
 
     def build(self, folder, preset, *targets, options=()):
         """Configures the folder as CMakePresets.json says, and makes the targets, if there are any."""

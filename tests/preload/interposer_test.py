@@ -67,10 +67,10 @@ def settle(options, library):
 def main():
     parser = kit.arguments(__doc__)
     parser.add_argument("--program", required=True, help="interposer.c, built")
-    parser.add_argument("--library", required=True, help="interposer_library.c, built")
+    parser.add_argument("--library", dest="interposer", required=True, help="interposer_library.c, built")
     parser.add_argument("--rule", required=True, choices=("auto", "always"))
     options = parser.parse_args()
-    library = pathlib.Path(options.library).resolve()
+    library = pathlib.Path(options.interposer).resolve()
     if options.rule == "auto":
         settle(options, library)
     with kit.Bench(options, size="16M", write_back=options.rule) as bench:
