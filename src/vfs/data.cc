@@ -225,7 +225,7 @@ Next TryKernel(Access& access, const WriteCall& call, uint64_t total, Attempt* a
   lease::Tally* tally = passing.Begin(file);
   if (tally != nullptr && engine.turns.IsNews(file)) engine.turns.Look(file, call.fd, *tally, 1);
   if (tally != nullptr && !attempt->Took(Next::kGoPast)) {
-    return WriteShared(access, call, total, passing, attempt);
+    return WriteThrough(access, call, total, passing, attempt);
   }
   const PastLog past(call.fd, access, passing);
   return attempt->End(past.error() < 0 ? past.error() : WriteToKernel(call, attempt->done));
@@ -273,7 +273,7 @@ Next TryWrite(const WriteCall& call, uint64_t total, Attempt* attempt) {
 }
 
 long EndWrite(const WriteCall& call, const Attempt& attempt) {
-  if (attempt.unlogged) SettleShared(call.fd);
+  if (attempt.unlogged) SettleThrough(call.fd);
   if (attempt.promises_sync && (attempt.done > 0 || attempt.unlogged)) {
     engine.checkpoint.EndUnloggedNames();
   }

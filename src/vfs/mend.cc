@@ -31,9 +31,9 @@ bool TakeStep(Next next, int fd, uint32_t room) {
     case Next::kTrim:
       return Trim(room);
     case Next::kJoin:
-      return JoinShared(fd);
+      return JoinThrough(fd);
     case Next::kSettle:
-      return SettleShared(fd) == 0;
+      return SettleThrough(fd) == 0;
     case Next::kAwaitRoom:
       return AwaitRoom(room);
     // The handler has run by now, and the write is as if it had begun after it. The kernel does not

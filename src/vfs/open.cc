@@ -66,10 +66,10 @@ bool IsToBeSettled(int fd, int flags) {
 
 // An error that the kernel tells us here it tells nobody again: it is the open's. No lock.
 long SettleOpened(int fd) {
-  const long heard = SyncShared(fd);
+  const long heard = SyncThrough(fd);
   if (heard < 0 && heard != kNotOurs) return heard;
   WarmUp(fd);
-  const long error = SyncShared(fd);  // if it is cached now, that is nothing
+  const long error = SyncThrough(fd);  // if it is cached now, that is nothing
   return error == kNotOurs ? 0 : error;
 }
 
@@ -81,7 +81,7 @@ bool CanCut(int flags) {
 }
 
 // Each byte of the file is on the disk or in a log of write-through.
-bool IsKnownShared(const sys::BornStat& st) {
+bool IsKnownThrough(const sys::BornStat& st) {
   if (!engine.leases.is_open() || sys::IsSharing()) return false;
   const lease::Tally* tally = engine.tallies.Find(lease::TagOf(st));
   return tally != nullptr && lease::Tallies::StandingOf(*tally).known;
@@ -130,8 +130,8 @@ void OpenGuard::PrepareToCut(uint64_t resolve, bool plain) {
   const bool exists = !names_.is_free() && Look(dirfd, path, flags, resolve, &st) == 0;
   if (exists && !S_ISREG(st.st_mode)) return;
   if (exists) error_ = by_path_.Take(st);
-  cuts_shared_ = plain && error_ == 0 && exists && IsKnownShared(st) && CanCut(flags);
-  if (cuts_shared_) return;
+  cuts_through_ = plain && error_ == 0 && exists && IsKnownThrough(st) && CanCut(flags);
+  if (cuts_through_) return;
   if (exists && error_ == 0) error_ = by_path_.ToChange();
   if (error_ < 0 || sys::IsSharing()) return;
   LockTable();
@@ -179,7 +179,7 @@ long OpenGuard::Create() {
 long OpenGuard::OpenToCut() {
   const long opened = sys::Openat(dirfd_, path_, flags_ & ~(O_TRUNC | O_CREAT));
   if (opened != -ENOENT) return opened;
-  cuts_shared_ = false;
+  cuts_through_ = false;
   names_.MakesElsewhere();
   return kNotOurs;
 }
@@ -210,7 +210,7 @@ long OpenGuard::Replace() {
     names_.MadeUnlogged();
     return kNotOurs;
   }
-  if (cuts_shared_) return OpenToCut();
+  if (cuts_through_) return OpenToCut();
   if (!replaces_) return names_.is_there() ? OpenThere() : kNotOurs;
   const long opened = sys::Openat(dirfd_, path_, flags_ & ~(O_TRUNC | O_CREAT));
   if (opened == -ENOENT) {
@@ -332,12 +332,12 @@ long OpenGuard::Opened(int fd) {
     }
   }
   const bool creates = names_.has_created() || names_.creates_elsewhere();
-  if ((creates || cuts_shared_ || cuts_unseen_) && fd >= 0 && error_ == 0) {
+  if ((creates || cuts_through_ || cuts_unseen_) && fd >= 0 && error_ == 0) {
     UnlockTable();
     names_.End();
     if (names_.creates_elsewhere()) SyncElsewhere(fd);
     if (names_.has_created()) BeginKnown(fd, names_.created());
-    if (cuts_shared_) error_ = Cut(fd);
+    if (cuts_through_) error_ = Cut(fd);
     if (cuts_unseen_) error_ = CutOpened(fd);
     LockTable();
   }

@@ -69,10 +69,10 @@ class OpenGuard {
   Claim by_descriptor_;
   long error_ = 0;
   bool locked_ = false;
-  bool cuts_ = false;         // file_ has something to cut off
-  bool replaces_ = false;     // by Replace()
-  bool cuts_shared_ = false;  // a file of the kernel's, by way of the log
-  bool cuts_unseen_ = false;  // whichever it is, by its descriptor
+  bool cuts_ = false;          // file_ has something to cut off
+  bool replaces_ = false;      // by Replace()
+  bool cuts_through_ = false;  // a file of the kernel's, by way of the log
+  bool cuts_unseen_ = false;   // whichever it is, by its descriptor
   int dirfd_;
   File* file_ = nullptr;
 };

@@ -248,10 +248,10 @@ Next TruncateKernel(int fd, Access& access, off_t length, Attempt* attempt) {
   if (tally != nullptr && engine.turns.IsNews(file)) engine.turns.Look(file, fd, *tally, 1);
   if (tally != nullptr && !attempt->Took(Next::kGoPast)) {
     const auto end = static_cast<uint64_t>(length);
-    const Next next = TruncateShared(access, fd, end, passing, attempt);
+    const Next next = TruncateThrough(access, fd, end, passing, attempt);
     if (attempt->unlogged) {
       access.Leave();
-      SettleShared(fd);
+      SettleThrough(fd);
     }
     if (next != Next::kGoPast) return next;
   }

@@ -57,7 +57,7 @@ long Fsync(int fd) {
     hot = CountSync(access.file());
   }
   if (hot) WarmUp(fd);
-  if (const long r = SyncShared(fd); r != kNotOurs) return r;
+  if (const long r = SyncThrough(fd); r != kNotOurs) return r;
   Access access;
   if (const long r = access.Enter(fd, Access::kData); r != 0) return r;
   if (access.cached()) return SyncCached(fd, access);

@@ -412,7 +412,7 @@ void LogStage::TellPending(uint32_t file) {
   }
 }
 
-// As the engine does: Engine::PublishForGood(), PublishShared().
+// As the engine does: Engine::PublishForGood(), HandOverFile().
 void LogStage::Publish(uint32_t file) {
   capture_.Do({Operation::kPublish, file, 0, 0, 0}, "", [&] {
     TellPending(file);
@@ -520,7 +520,7 @@ void LogStage::Settle(uint32_t file, const std::function<void()>& meanwhile) {
   capture_.Do({Operation::kSync, file, 0, 0, 0}, "", [&] { SettleNow(file, meanwhile); });
 }
 
-// As the engine does: SettleShared().
+// As the engine does: SettleThrough().
 void LogStage::SettleNow(uint32_t file, const std::function<void()>& meanwhile) {
   const uint32_t process = process_;
   const nvlog::Lsn bound = log().Draw();

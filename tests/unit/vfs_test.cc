@@ -1090,7 +1090,7 @@ uint32_t RoundsOf(int fd, std::mt19937_64& random) {
     std::vector<Next> steps;
     for (size_t i = 0; i < kSteps; ++i) {
       const auto next = static_cast<Next>(i);
-      // WriteShared's. It is not asked any more when the rest goes past the log.
+      // WriteThrough's. It is not asked any more when the rest goes past the log.
       const bool shared = next == Next::kJoin || next == Next::kSettle || next == Next::kGoPast;
       const bool again = MostTimes(next) > 1 || !attempt.Took(next);
       const bool possible = again && !(shared && attempt.Took(Next::kGoPast));

@@ -127,7 +127,7 @@ class VfsThroughTest : public EngineTest {
   // It is known, and nothing of it is pending, though it was published.
   void MakeKnown(int fd) {
     for (int i = 0; i < 2; ++i) Fsync(fd);
-    EXPECT_TRUE(!IsPending(fd) || SettleShared(fd) == 0);
+    EXPECT_TRUE(!IsPending(fd) || SettleThrough(fd) == 0);
     Expect(fd, {.known = true, .pending = false});
   }
   // A file that was made in a known folder has a tally, and is cached later than others.
@@ -1054,7 +1054,7 @@ TEST_IN_ENGINE(VfsThroughTest, AFileWhoseSyncHasFailedIsNotSettled) {
   const auto fail_sync = [](int file) {
     const int spare = ::dup(file), null = ::open("/dev/null", O_RDWR);
     EXPECT_EQ(::dup2(null, file), file);
-    EXPECT_EQ(SettleShared(file), -EINVAL);
+    EXPECT_EQ(SettleThrough(file), -EINVAL);
     EXPECT_EQ(::dup2(spare, file), file);
     ::close(spare);
     ::close(null);

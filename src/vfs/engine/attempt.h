@@ -41,13 +41,13 @@ struct WriteCall {
 //                 waits
 //   kTrim         PageCache: no page descriptor is left         nothing   waits for the cleanup
 //                                                                         thread to free some
-//   kJoin         WriteShared: the pool is not attached, or     a part    JoinShared
+//   kJoin         WriteThrough: the pool is not attached, or     a part    JoinThrough
 //                 the process is idle in it
-//   kSettle       WriteShared: the file is not known, and a     a part    SettleShared
+//   kSettle       WriteThrough: the file is not known, and a     a part    SettleThrough
 //                 sync is promised
-//   kAwaitRoom    WriteShared: the log is full. (AppendGroups   a part    AwaitRoom
+//   kAwaitRoom    WriteThrough: the log is full. (AppendGroups   a part    AwaitRoom
 //                 waits itself, with the file entered)
-//   kGoPast       WriteShared: the log cannot have the rest     a part    has the kernel write the
+//   kGoPast       WriteThrough: the log cannot have the rest     a part    has the kernel write the
 //                                                                         rest, past the log
 //
 // A step may be in vain. Then kPassThrough is taken in place of kSync and kTrim, and kGoPast in

@@ -58,7 +58,7 @@ bool BeginThroughUnlessExclusive(int fd) {
     return true;
   }
   if (!HasTally(*file) && !engine.leases.IsHandedOn(file->device, file->inode)) {
-    BeginShared(*file, fd);
+    BeginThrough(*file, fd);
   }
   return false;
 }
@@ -87,7 +87,7 @@ void WarmUp(int fd) {
     TableLock lock;
     if (!BeginThroughUnlessExclusive(fd)) return;
   }
-  SettleShared(fd);
+  SettleThrough(fd);
   TableLock lock;
   if (BeginThroughUnlessExclusive(fd)) BeginCaching(*engine.descriptors.Of(fd)->file.load(), fd);
 }

@@ -50,8 +50,8 @@ long Passing::GoPast(int fd) const {
   }
   if (!engine.tallies.IsPending(*tally_) || HasNoName(fd)) return 0;
   if (fd >= 0) {
-    JoinShared(fd);
-    SettleShared(fd);
+    JoinThrough(fd);
+    SettleThrough(fd);
   }
   return EndPending(*tally_);
 }

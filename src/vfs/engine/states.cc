@@ -46,7 +46,7 @@ bool PublishForGood(File& file) {
       file.pending.load() == 0 || engine.pool().seats().ThroughFailed() != 0) {
     return false;
   }
-  return Publish(file) >= 0 && PublishShared(file);
+  return Publish(file) >= 0 && HandOverFile(file);
 }
 
 long LeaveToKernel(File& file, State state, bool may_publish) {
@@ -116,7 +116,7 @@ bool BeginCaching(File& file, int fd) {
   file.lock.Lock();
   struct stat st;
   const bool has_another = file.backing_fd >= 0 && file.backing_fd != backing;
-  if (backing < 0 || has_another || !AwaitKernel(file) || !EndShared(file) ||
+  if (backing < 0 || has_another || !AwaitKernel(file) || !EndThrough(file) ||
       sys::Fstat(static_cast<int>(backing), &st) < 0 ||
       !WithinSizeLimit(static_cast<uint64_t>(st.st_size))) {
     file.lock.Unlock();

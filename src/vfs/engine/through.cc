@@ -52,7 +52,7 @@ Tally* TallyOf(int fd, Identity* id) {
 bool LogSettled(int fd, File& file, Lsn bound, uint64_t exits) {
   sys::Scratch<pool::FileRecord> scratch;
   for (pool::FileRecord* record = nullptr;; record = scratch.get()) {
-    if (record != nullptr && !DescribeShared(fd, file, record)) return false;
+    if (record != nullptr && !DescribeThrough(fd, file, record)) return false;
     nvlog::GroupWriter writer(engine.log, file.tag, exits);
     const Outcome outcome = writer.BeginMark(nvlog::Kind::kSettled, bound, 0, record);
     if (outcome == Outcome::kUndeclared && record == nullptr) continue;
@@ -173,7 +173,7 @@ bool AwaitCheckpoint(const Tally& tally) {
 
 }  // namespace
 
-bool DescribeShared(int fd, File& file, pool::FileRecord* record) {
+bool DescribeThrough(int fd, File& file, pool::FileRecord* record) {
   if (DescribedLately(file, record)) return true;
   const uint32_t changes = file.changes.load();
   struct stat st;
@@ -275,7 +275,7 @@ void LeaveKnown(const File& file) {
   }
 }
 
-void BeginShared(File& file, int fd) {
+void BeginThrough(File& file, int fd) {
   struct stat st;
   if (sys::Fstat(fd, &st) < 0 || !engine.file_systems.Cacheable(fd, st) ||
       !engine.checkpoint.Cover(fd, st))
@@ -284,7 +284,7 @@ void BeginShared(File& file, int fd) {
   if (GetTag(engine.tallies.At(tag), tag)) engine.files.SayOpen(file);
 }
 
-bool JoinShared(int fd) {
+bool JoinThrough(int fd) {
   if (!engine.callers.Know()) return false;
   TableLock lock;
   const Description* description = engine.descriptors.Of(fd);
@@ -302,7 +302,7 @@ long LeaveLog(int fd, Passing* passing) {
   return passing->GoPast(fd);
 }
 
-bool EndShared(const File& file) {
+bool EndThrough(const File& file) {
   const uint64_t tag = TagOf(file);
   if (engine.tallies.Find(tag) == nullptr) return true;
   if (!engine.tallies.Join(engine.pool_id())) return false;
@@ -311,7 +311,7 @@ bool EndShared(const File& file) {
   return tally == nullptr || engine.tallies.RemoveTag(*tally);
 }
 
-bool PublishShared(File& file) {
+bool HandOverFile(File& file) {
   NVCACHE_CHECK(file.lock.IsLockedExclusive() && file.pending.load() > 0);
   const uint64_t tag = TagOf(file);
   const Identity id = {file.device, file.inode, tag};
@@ -335,7 +335,7 @@ long EndPending(const Tally& tally) {
   return ended || !HasFailed() ? 0 : -EIO;
 }
 
-long SettleShared(int fd) {
+long SettleThrough(int fd) {
   Identity id;
   Tally* tally = TallyOf(fd, &id);
   if (tally == nullptr) return kNotOurs;
@@ -369,12 +369,12 @@ long IsInLog(int fd) {
 
 }  // namespace
 
-long SyncShared(int fd) {
+long SyncThrough(int fd) {
   const long in_log = IsInLog(fd);
   if (in_log == kNotOurs) return kNotOurs;
   if (in_log != 0 && engine.checkpoint.EndUnloggedNames()) return 0;
-  JoinShared(fd);
-  return SettleShared(fd);
+  JoinThrough(fd);
+  return SettleThrough(fd);
 }
 
 bool BytesAreInLog(int fd) { return IsInLog(fd) > 0; }

@@ -7,10 +7,10 @@
 //
 //   Passing          the process says so, before it looks for the tag, until the call is over
 //   no tag           the kernel's call, and that is all
-//   a tag, known     WriteShared: the kernel's call, and a record of it, under the tally's lock
+//   a tag, known     WriteThrough: the kernel's call, and a record of it, under the tally's lock
 //   else             PastLog, and the kernel's call
 //
-//   unknown --- SettleShared: a sync, a record of it, and nobody passes -------> known
+//   unknown --- SettleThrough: a sync, a record of it, and nobody passes -------> known
 //   known   --- a call past the log, or a lock that was taken away ------------> unknown
 //
 // While a file is known, its fsync is nothing.
@@ -43,30 +43,30 @@ class PastLog {
 
 // A hot file that the process cannot have for itself: it has a tally from now on, unless another
 // file has that. Table lock; the descriptor's file is the kernel's.
-void BeginShared(File& file, int fd);
+void BeginThrough(File& file, int fd);
 // Attaches the pool, to use the tally of the descriptor's file. False: it cannot. No lock.
-bool JoinShared(int fd);
+bool JoinThrough(int fd);
 // Before something is done to the descriptor's file that is in no log: nothing of it is pending any
 // more, and until `passing` ends, nobody takes it for known. No lock. 0, or what the disk says to
 // that: then it must not be done.
 long LeaveLog(int fd, Passing* passing);
 // The file is this process's alone, and about to be cached: it has no tally any more. False:
 // something of it is pending. File lock, exclusive.
-bool EndShared(const File& file);
+bool EndThrough(const File& file);
 
 // A cached file of which the kernel has all becomes the kernel's, and write-through, with what it
 // has in the log. False: it cannot; nothing has happened. Table lock, and the file's, exclusive.
-bool PublishShared(File& file);
+bool HandOverFile(File& file);
 
 // One attempt at a write, or at the rest of it. The file's lock, shared; `passing` has found a
 // tally.
-Next WriteShared(Access& access, const WriteCall& call, uint64_t total, const Passing& passing,
-                 Attempt* attempt);
+Next WriteThrough(Access& access, const WriteCall& call, uint64_t total, const Passing& passing,
+                  Attempt* attempt);
 
 // One attempt at ftruncate of a known file, by way of the log; unless it is kDone, nothing has
 // happened. The file's lock, shared; `passing` has found a tally.
-Next TruncateShared(Access& access, int fd, uint64_t length, const Passing& passing,
-                    Attempt* attempt);
+Next TruncateThrough(Access& access, int fd, uint64_t length, const Passing& passing,
+                     Attempt* attempt);
 
 // The descriptor is about to be closed: its tally keeps how the file is now. If it is so when it is
 // opened again, nobody has changed it meanwhile, as far as its time of change can tell. Table lock.
@@ -90,10 +90,10 @@ long EndPending(const lease::Tally& tally);
 // known unless somebody is passing. 0, or what the kernel says; -EIO as well if an earlier sync has
 // failed, by whatever process, as long as something is pending, and once more. kNotOurs: it has no
 // tally. No lock.
-long SettleShared(int fd);
+long SettleThrough(int fd);
 
-// fsync of a file with a tally: 0, at once if it is known; or as SettleShared.
-long SyncShared(int fd);
+// fsync of a file with a tally: 0, at once if it is known; or as SettleThrough.
+long SyncThrough(int fd);
 // The descriptor's file is known: of its bytes nothing need be synced. No lock.
 bool BytesAreInLog(int fd);
 

@@ -33,7 +33,7 @@ class TallyLock {
 };
 
 // Describes the file by the program's descriptor. File lock. False: recovery would not find it.
-bool DescribeShared(int fd, File& file, pool::FileRecord* record);
+bool DescribeThrough(int fd, File& file, pool::FileRecord* record);
 // The file may have another name since the log was told of it last.
 void NoteExits(File& file, uint64_t exits);
 

@@ -55,7 +55,7 @@ class Position {
 
 // A write to a known file, with a pin and the tally's lock: from its first group to its last, so
 // that the calls of other processes come before it or after it.
-struct Shared {
+struct ThroughWrite {
   Access& access;
   const WriteCall& call;
   bool appends;
@@ -80,17 +80,17 @@ int DescriptorFor(const Access& access, const WriteCall& call, bool appends) {
 }
 
 // The kernel's call, from the log.
-long WriteFromLog(const Shared& shared, const nvlog::GroupWriter& writer, uint64_t at) {
-  const WriteCall& call = shared.call;
+long WriteFromLog(const ThroughWrite& write, const nvlog::GroupWriter& writer, uint64_t at) {
+  const WriteCall& call = write.call;
   iovec pieces[2];
   const int count = writer.Pieces(pieces);
-  const bool ours = shared.fd != call.fd;
+  const bool ours = write.fd != call.fd;
   const int flags =
-      (call.flags & ~(RWF_DSYNC | RWF_SYNC)) | (ours && shared.appends ? RWF_APPEND : 0);
+      (call.flags & ~(RWF_DSYNC | RWF_SYNC)) | (ours && write.appends ? RWF_APPEND : 0);
   const bool moves = call.offset == nullptr;
   if (flags == 0 && moves) return sys::Call(SYS_writev, call.fd, sys::Address(pieces), count);
   const long offset = moves && !ours ? -1 : static_cast<long>(at);
-  const long n = sys::Call(SYS_pwritev2, shared.fd, sys::Address(pieces), count, offset, 0, flags);
+  const long n = sys::Call(SYS_pwritev2, write.fd, sys::Address(pieces), count, offset, 0, flags);
   if (n > 0 && moves && ours) sys::Lseek(call.fd, static_cast<off_t>(at) + n, SEEK_SET);
   return n;
 }
@@ -109,17 +109,17 @@ bool CopyPages(nvlog::GroupWriter* writer, uint64_t at, Cursor* cursor) {
 
 // A group that has begun at `at`. The cursor moves on. kDone, and no more bytes are done: the call
 // ends with this.
-Next WriteBegun(const Shared& shared, const Position& position, uint64_t at,
+Next WriteBegun(const ThroughWrite& write, const Position& position, uint64_t at,
                 nvlog::GroupWriter* writer, Cursor* cursor) {
-  Attempt& attempt = *shared.attempt;
+  Attempt& attempt = *write.attempt;
   Cursor source = *cursor;
   if (!CopyPages(writer, at, &source)) return attempt.End(-EFAULT);
-  const long n = WriteFromLog(shared, *writer, at);
+  const long n = WriteFromLog(write, *writer, at);
   if (n <= 0) return attempt.End(n);
   const auto written = static_cast<uint64_t>(n);
   const bool is_short = written < writer->length();
   if (is_short || !position.Holds(at, written)) {
-    Tallies::Forget(shared.tally);
+    Tallies::Forget(write.tally);
     attempt.unlogged = true;
     if (is_short) return attempt.End(n);
     attempt.done += written;
@@ -127,8 +127,8 @@ Next WriteBegun(const Shared& shared, const Position& position, uint64_t at,
   }
   *cursor = source;
   attempt.done += written;
-  Tallies::Raise(shared.tally.lsn, writer->Draw());
-  if (!shared.lock.IsOwn()) {
+  Tallies::Raise(write.tally.lsn, writer->Draw());
+  if (!write.lock.IsOwn()) {
     attempt.unlogged = true;
     return Next::kGoPast;
   }
@@ -137,23 +137,23 @@ Next WriteBegun(const Shared& shared, const Position& position, uint64_t at,
 }
 
 // One group, of at most `length` bytes. Describes the file where that is missing.
-Next WriteGroup(const Shared& shared, uint64_t length, Cursor* cursor) {
-  File& file = shared.access.file();
-  const Position position(shared.call, shared.appends, shared.attempt->done);
+Next WriteGroup(const ThroughWrite& write, uint64_t length, Cursor* cursor) {
+  File& file = write.access.file();
+  const Position position(write.call, write.appends, write.attempt->done);
   const long found = position.Find();
-  if (found < 0) return shared.attempt->End(found);
+  if (found < 0) return write.attempt->End(found);
   const auto at = static_cast<uint64_t>(found);
   // An append is one call of the kernel's, even if another process takes the lock away.
-  const bool whole = shared.appends;
+  const bool whole = write.appends;
   if (whole && !engine.log.HoldsWhole(at, length)) return Next::kGoPast;
   sys::Scratch<pool::FileRecord> scratch;
   for (pool::FileRecord* record = nullptr;; record = scratch.get()) {
-    if (record != nullptr && !DescribeShared(shared.call.fd, file, record)) return Next::kGoPast;
-    nvlog::GroupWriter writer(engine.log, file.tag, shared.exits);
+    if (record != nullptr && !DescribeThrough(write.call.fd, file, record)) return Next::kGoPast;
+    nvlog::GroupWriter writer(engine.log, file.tag, write.exits);
     const Outcome outcome = writer.BeginData(at, length, record, whole);
     if (outcome == Outcome::kUndeclared && record == nullptr) continue;
     if (outcome != Outcome::kDone) return NextOf(outcome);
-    return WriteBegun(shared, position, at, &writer, cursor);
+    return WriteBegun(write, position, at, &writer, cursor);
   }
 }
 
@@ -165,20 +165,20 @@ void Skip(Cursor* cursor, uint64_t n) {
   }
 }
 
-Next WriteGroups(const Shared& shared, uint64_t total) {
-  Attempt& attempt = *shared.attempt;
-  Cursor cursor(shared.call.iov, shared.call.count);
+Next WriteGroups(const ThroughWrite& write, uint64_t total) {
+  Attempt& attempt = *write.attempt;
+  Cursor cursor(write.call.iov, write.call.count);
   Skip(&cursor, attempt.done);
   while (attempt.done < total) {
     const uint64_t done = attempt.done;
-    const Next next = WriteGroup(shared, total - done, &cursor);
+    const Next next = WriteGroup(write, total - done, &cursor);
     if (attempt.result == -EFAULT) {
       // Up to where the buffer ends, as the kernel does.
       const uint64_t readable = cursor.Readable(total - done);
       if (readable > 0) attempt.result = 0;
       if (readable == 0 && done == 0) {
-        const long at = Position(shared.call, shared.appends, 0).Find();
-        if (at >= 0) engine.attachment.WriteUnreadable(shared.fd, static_cast<uint64_t>(at), total);
+        const long at = Position(write.call, write.appends, 0).Find();
+        if (at >= 0) engine.attachment.WriteUnreadable(write.fd, static_cast<uint64_t>(at), total);
       }
       total = done + readable;
     } else if (attempt.done == total) {
@@ -211,7 +211,7 @@ Next LogTruncate(int fd, File& file, uint64_t length, Tally& tally, const TallyL
                  uint64_t exits) {
   sys::Scratch<pool::FileRecord> scratch;
   for (pool::FileRecord* record = nullptr;; record = scratch.get()) {
-    if (record != nullptr && !DescribeShared(fd, file, record)) return Next::kGoPast;
+    if (record != nullptr && !DescribeThrough(fd, file, record)) return Next::kGoPast;
     nvlog::GroupWriter writer(engine.log, file.tag, exits);
     const Outcome outcome = writer.BeginMark(nvlog::Kind::kTruncate, length, 0, record);
     if (outcome == Outcome::kUndeclared && record == nullptr) continue;
@@ -226,8 +226,8 @@ Next LogTruncate(int fd, File& file, uint64_t length, Tally& tally, const TallyL
 
 }  // namespace
 
-Next WriteShared(Access& access, const WriteCall& call, uint64_t total, const Passing& passing,
-                 Attempt* attempt) {
+Next WriteThrough(Access& access, const WriteCall& call, uint64_t total, const Passing& passing,
+                  Attempt* attempt) {
   const PoolPin pin;
   if (!pin.ok() || !engine.checkpoint.Covers(access.file().device) ||
       engine.attachment.IsToBeBusy()) {
@@ -251,8 +251,8 @@ Next WriteShared(Access& access, const WriteCall& call, uint64_t total, const Pa
 
 // Once before the call: the log must not bring back a part of the bytes that the kernel cuts off.
 // Once after it, for the checkpoint may have passed the first by then, and not the call.
-Next TruncateShared(Access& access, int fd, uint64_t length, const Passing& passing,
-                    Attempt* attempt) {
+Next TruncateThrough(Access& access, int fd, uint64_t length, const Passing& passing,
+                     Attempt* attempt) {
   const PoolPin pin;
   File& file = access.file();
   if (!pin.ok() || !engine.checkpoint.Covers(file.device)) return Next::kJoin;
