@@ -27,10 +27,10 @@ constexpr uint64_t kNap = 2 * 1000 * 1000;  // ns
 uint32_t OwnerOf(uint64_t lock) { return static_cast<uint32_t>(lock >> kOwnerShift); }
 
 constexpr uint64_t kKnown = 1, kRefused = 2;
-constexpr unsigned kExitsShift = 2;
+constexpr unsigned kBypassesShift = 2;
 
 uint64_t Word(const Standing& standing) {
-  return standing.exits << kExitsShift | (standing.known ? kKnown : 0) |
+  return standing.bypasses << kBypassesShift | (standing.known ? kKnown : 0) |
          (standing.refused ? kRefused : 0);
 }
 
@@ -80,7 +80,7 @@ bool Tallies::Join(uint64_t pool) const {
     if (!IsOf(pool)) {
       for (Tally& tally : shared.tallies) {
         for (Standing now = StandingOf(tally); now.tag != 0 || now.known; now = StandingOf(tally)) {
-          Change(tally, now, {0, now.exits + 1, false});
+          Change(tally, now, {0, now.bypasses + 1, false});
         }
         tally.lsn.store(0);
         tally.settled.store(0);
@@ -297,14 +297,14 @@ Standing Tallies::StandingOf(const Tally& tally) {
     const uint64_t word = tally.word.load();
     const uint64_t tag = tally.tag.load();
     if (tally.word.load() == word) {
-      return {tag, word >> kExitsShift, (word & kKnown) != 0, (word & kRefused) != 0};
+      return {tag, word >> kBypassesShift, (word & kKnown) != 0, (word & kRefused) != 0};
     }
   }
 }
 
 bool Tallies::Change(Tally& tally, const Standing& from, const Standing& to) {
   static_assert(offsetof(Tally, word) == offsetof(Tally, tag) + sizeof(uint64_t));
-  NVCACHE_CHECK(from.tag == 0 || to.tag == from.tag || to.exits > from.exits);
+  NVCACHE_CHECK(from.tag == 0 || to.tag == from.tag || to.bypasses > from.bypasses);
   NVCACHE_CHECK(!to.known || (to.tag != 0 && !to.refused));
   uint64_t tag = from.tag, word = Word(from);
   bool changed;
@@ -320,7 +320,7 @@ bool Tallies::Change(Tally& tally, const Standing& from, const Standing& to) {
 void Tallies::Forget(Tally& tally) {
   for (;;) {
     const Standing now = StandingOf(tally);
-    if (Change(tally, now, {now.tag, now.exits + 1, false, now.refused})) return;
+    if (Change(tally, now, {now.tag, now.bypasses + 1, false, now.refused})) return;
   }
 }
 
@@ -350,7 +350,7 @@ bool Tallies::ForgetAll() const {
 void Tallies::Refuse(Tally& tally, uint64_t tag) {
   for (;;) {
     const Standing now = StandingOf(tally);
-    if (now.tag != tag || Change(tally, now, {tag, now.exits + 1, false, true})) return;
+    if (now.tag != tag || Change(tally, now, {tag, now.bypasses + 1, false, true})) return;
   }
 }
 
@@ -362,8 +362,8 @@ void Tallies::Raise(std::atomic<uint64_t>& field, uint64_t lsn) {
 
 uint32_t Tallies::Progress(const Tally& tally) {
   constexpr uint64_t kMix = 0x9e3779b97f4a7c15u;
-  const uint64_t exits = StandingOf(tally).exits;
-  return static_cast<uint32_t>((tally.lsn.load() * kMix ^ exits) * kMix >> 32);
+  const uint64_t bypasses = StandingOf(tally).bypasses;
+  return static_cast<uint32_t>((tally.lsn.load() * kMix ^ bypasses) * kMix >> 32);
 }
 
 void Tallies::KeepLeft(Tally& tally, uint64_t left, uint32_t left_at) {
@@ -380,7 +380,7 @@ bool Tallies::SetTag(Tally& tally, uint64_t tag) const {
   for (;;) {
     const Standing now = StandingOf(tally);
     if (now.tag != 0) return now.tag == tag;
-    if (Change(tally, now, {tag, now.exits, false})) return true;
+    if (Change(tally, now, {tag, now.bypasses, false})) return true;
   }
 }
 
@@ -388,7 +388,7 @@ bool Tallies::RemoveTag(Tally& tally) const {
   const Standing now = StandingOf(tally);
   if (now.tag == 0) return true;
   const uint64_t lock = Lock(tally);
-  const bool removed = !IsPending(tally) && Change(tally, now, {0, now.exits + 1, false});
+  const bool removed = !IsPending(tally) && Change(tally, now, {0, now.bypasses + 1, false});
   Unlock(tally, lock);
   return removed;
 }

@@ -32,7 +32,7 @@ inline constexpr uint64_t kWarmSeconds = 10;
 // Words that are read, and change, in one step.
 struct Standing {
   uint64_t tag;          // the file: TagOf(); 0: none
-  uint64_t exits;        // counts calls that may have gone past the log
+  uint64_t bypasses;     // counts calls that may have gone past the log
   bool known;            // every byte of the file is on the disk or in a log
   bool refused = false;  // a sync of the file has failed: nothing of it can be settled
   bool operator==(const Standing&) const = default;

@@ -33,7 +33,7 @@ struct FileTag {
   // The generation of each lane's segment when the file was declared there. Under the lane's lock.
   Lsn declared[kLanes] = {};
   // How often the file had gone past the log by then, for each lane of write-through.
-  uint64_t exits[kThroughLanes] = {};
+  uint64_t bypasses[kThroughLanes] = {};
   // The place of its newest file record; kNoPlace: none. Something else may lie there by now.
   std::atomic<Place> record{kNoPlace};
 

@@ -45,7 +45,7 @@ void GroupWriter::Start(pool::FileRecord* record) {
   start_ = lane_.end;
   if (start_.segment == kNoSegment || file_ == nullptr) return;
   declares_ = file_->declared[number_] != lane_.generation ||
-              (!deferred() && file_->exits[number_ - kBackLanes] != exits_);
+              (!deferred() && file_->bypasses[number_ - kBackLanes] != bypasses_);
 }
 
 uint32_t GroupWriter::FileUnits() const {
@@ -370,7 +370,7 @@ void GroupWriter::MoveLane() {
   lane_.last = lsn_;
   if (file_ == nullptr) return;
   file_->declared[number_] = lane_.generation;
-  if (!deferred()) file_->exits[number_ - kBackLanes] = exits_;
+  if (!deferred()) file_->bypasses[number_ - kBackLanes] = bypasses_;
   if (file_record_ != kNoPlace) file_->record.store(file_record_, std::memory_order_relaxed);
 }
 

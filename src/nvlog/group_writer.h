@@ -53,9 +53,9 @@ class GroupWriter {
  public:
   // Each locks a lane for as long as it lives. This lane is of write-back.
   GroupWriter(Log& log, FileTag& file) : GroupWriter(log, &file, Policy::kWriteBack, 0) {}
-  // The lane is of write-through. A declaration may be old that was made with other `exits`.
-  GroupWriter(Log& log, FileTag& file, uint64_t exits)
-      : GroupWriter(log, &file, Policy::kWriteThrough, exits) {}
+  // The lane is of write-through. A declaration may be old that was made with other `bypasses`.
+  GroupWriter(Log& log, FileTag& file, uint64_t bypasses)
+      : GroupWriter(log, &file, Policy::kWriteThrough, bypasses) {}
   // The lane is of write-through, and the group is about names.
   explicit GroupWriter(Log& log) : GroupWriter(log, nullptr, Policy::kWriteThrough, 0) {}
   ~GroupWriter();
@@ -118,11 +118,11 @@ class GroupWriter {
 
     Place place(uint64_t units) const { return segment * units + unit + file_units; }
   };
-  GroupWriter(Log& log, FileTag* file, Policy policy, uint64_t exits)
+  GroupWriter(Log& log, FileTag* file, Policy policy, uint64_t bypasses)
       : log_(log),
         file_(file),
         policy_(policy),
-        exits_(exits),
+        bypasses_(bypasses),
         lane_(log.LockLane(policy, &number_)) {}
   bool deferred() const { return policy_ == Policy::kWriteBack; }
   void Start(pool::FileRecord* record);
@@ -158,7 +158,7 @@ class GroupWriter {
   Log& log_;
   FileTag* const file_;  // null: of names
   const Policy policy_;
-  const uint64_t exits_;
+  const uint64_t bypasses_;
   uint32_t number_;  // the lane's
   Lane& lane_;
   pool::FileRecord* record_ = nullptr;

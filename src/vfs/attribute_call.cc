@@ -105,7 +105,7 @@ long AttributeCall::Begin(uint32_t set) {
   }
   const Standing now = Tallies::StandingOf(*tally_);
   if (now.known && set != 0 && JoinPool(fd_, st_)) {
-    Recall(now.exits);
+    Recall(now.bypasses);
     return 0;
   }
   if (engine.tallies.IsPending(*tally_)) JoinDevice(fd_, st_);
@@ -126,12 +126,13 @@ bool AttributeCall::AddPath(const char* path) {
 
 // The log's latest word on the program's file, if it still has that name. Before the call,
 // which changes it.
-void AttributeCall::Recall(uint64_t exits) {
+void AttributeCall::Recall(uint64_t bypasses) {
   Access access;
   sys::Scratch<pool::FileRecord> said;
   if (owns_fd_ || access.Enter(fd_, Access::kData) != 0 || access.cached() ||
-      access.file().exits_seen.load() != exits || !DescribedLately(access.file(), said.get()) ||
-      said->inode != st_.st_ino || said->handle_size > pool::kMaxNameHandle) {
+      access.file().bypasses_seen.load() != bypasses ||
+      !DescribedLately(access.file(), said.get()) || said->inode != st_.st_ino ||
+      said->handle_size > pool::kMaxNameHandle) {
     return;
   }
   NameRecord& record = *record_;
@@ -143,7 +144,7 @@ void AttributeCall::Recall(uint64_t exits) {
   record.file.handle_type = said->handle_type;
   record.file.handle_size = said->handle_size;
   __builtin_memcpy(record.file.handle, said->handle, said->handle_size);
-  if (AddPath(said->path)) recalled_ = exits;
+  if (AddPath(said->path)) recalled_ = bypasses;
 }
 
 bool AttributeCall::Ask(struct statx* st) {
@@ -153,10 +154,11 @@ bool AttributeCall::Ask(struct statx* st) {
          AddPath(ReadPath(fd_, st_.st_dev, st_.st_ino, path.get()) ? path.get() : "");
 }
 
-bool AttributeCall::Identify(uint64_t exits, struct statx* st) {
+bool AttributeCall::Identify(uint64_t bypasses, struct statx* st) {
   NameRecord& record = *record_;
-  const bool has =
-      recalled_ == exits ? sys::Statx(fd_, "", AT_EMPTY_PATH, STATX_BASIC_STATS, st) == 0 : Ask(st);
+  const bool has = recalled_ == bypasses
+                       ? sys::Statx(fd_, "", AT_EMPTY_PATH, STATX_BASIC_STATS, st) == 0
+                       : Ask(st);
   if (!has || sys::DeviceOf(*st) != st_.st_dev || st->stx_ino != st_.st_ino) return false;
   record.device = st_.st_dev;
   record.deed = Deed::kAttributes;
@@ -209,8 +211,8 @@ void AttributeCall::LogChange() {
     const NamesLock lock;
     const Standing now = Tallies::StandingOf(*tally_);
     struct statx st;
-    logged = lock.can_log() && now.known && now.tag == passing_.tag() && Identify(now.exits, &st) &&
-             CommitAttributes(*record_, lock, tally_, now);
+    logged = lock.can_log() && now.known && now.tag == passing_.tag() &&
+             Identify(now.bypasses, &st) && CommitAttributes(*record_, lock, tally_, now);
     if (logged) KeepLeft(passing_.tag(), MarkOf(st_), MarkOf(st));
   }
   if (!logged) passing_.GoPast(-1);

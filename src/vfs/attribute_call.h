@@ -36,18 +36,18 @@ class AttributeCall {
  private:
   void LogChange();
   void OweSync() const;
-  void Recall(uint64_t exits);
+  void Recall(uint64_t bypasses);
   bool AddPath(const char* path);
   bool Look();
   uint64_t Tag() const;
   bool Ask(struct statx* st);
-  bool Identify(uint64_t exits, struct statx* st);
+  bool Identify(uint64_t bypasses, struct statx* st);
 
   dev_t device_ = 0;
   ino_t inode_ = 0;        // 0: it is none of ours
   uint64_t birth_ = 0;     // sys::BornStat
   sys::BornStat st_ = {};  // before the call; nothing: not looked at yet
-  // The record has all but the attributes, as after so many exits of the file.
+  // The record has all but the attributes, as after so many bypasses of the file.
   static constexpr uint64_t kNever = ~uint64_t{0};
   uint64_t recalled_ = kNever;
   const bool by_path_ = false;

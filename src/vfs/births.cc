@@ -50,10 +50,10 @@ void BeginKnown(int fd, const NameRecord* record) {
   const Standing then = Tallies::StandingOf(tally);
   if (then.tag != tag || MayBeWrittenUnseen(file)) return;
   if (sys::Fstat(fd, &st) < 0 || st.st_size != 0) return;
-  if (!Tallies::Change(tally, then, {tag, then.exits, true})) return;
+  if (!Tallies::Change(tally, then, {tag, then.bypasses, true})) return;
   sys::Scratch<pool::FileRecord> said;
   if (record != nullptr && pool::DescribeMade(*record, said.get())) {
-    file.exits_seen.store(then.exits);
+    file.bypasses_seen.store(then.bypasses);
     NoteDescription(file, changes, *said);
   }
   access.Leave();
@@ -68,7 +68,7 @@ void BeginKnownFolder(int dirfd, const char* name, uint64_t tag, uint32_t own) {
   const Standing then = Tallies::StandingOf(tally);
   if (then.tag != tag || !engine.tallies.AwaitNaming()) return;
   if (engine.tallies.AnybodyChanges(tag, own)) return;
-  if (IsEmptyFolder(dirfd, name)) Tallies::Change(tally, then, {tag, then.exits, true});
+  if (IsEmptyFolder(dirfd, name)) Tallies::Change(tally, then, {tag, then.bypasses, true});
 }
 
 void BeginKnownLink(const NameRecord& record, uint64_t tag, uint64_t mark) {
@@ -78,7 +78,7 @@ void BeginKnownLink(const NameRecord& record, uint64_t tag, uint64_t mark) {
   if (then.tag != tag || engine.tallies.AnybodyPasses(tag, record.device, record.file.inode)) {
     return;
   }
-  if (Tallies::Change(tally, then, {tag, then.exits, true})) tally.left.store(mark);
+  if (Tallies::Change(tally, then, {tag, then.bypasses, true})) tally.left.store(mark);
 }
 
 void SyncElsewhere(int fd) {

@@ -241,7 +241,7 @@ bool Folder::SyncToKnow(uint32_t own) {
   const bool alone = tagged && then.tag == tag_ && engine.tallies.AwaitNaming() &&
                      !engine.tallies.AnybodyChanges(tag_, own);
   return alone && EndPending(tally) == 0 && Sync() && !engine.tallies.IsPending(tally) &&
-         Tallies::Change(tally, then, {tag_, then.exits, true});
+         Tallies::Change(tally, then, {tag_, then.bypasses, true});
 }
 
 bool Folder::Sync() {

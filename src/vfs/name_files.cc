@@ -25,7 +25,7 @@ void NoteMove(uint64_t tag) {
   const TallyLock lock(*tally);
   const Standing now = Tallies::StandingOf(*tally);
   if (now.tag == tag) {
-    Tallies::Change(*tally, now, {tag, now.exits + 1, now.known, now.refused});
+    Tallies::Change(*tally, now, {tag, now.bypasses + 1, now.known, now.refused});
   }
 }
 

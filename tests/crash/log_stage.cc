@@ -452,7 +452,7 @@ void LogStage::AppendThrough(uint32_t file, Function append) {
   for (const bool described : {false, true}) {
     pool::FileRecord record = {};
     if (described) Must(pool::Describe(f.fd, &record) == 0, "a file cannot be described");
-    nvlog::GroupWriter group(log(), known.tag, f.exits);
+    nvlog::GroupWriter group(log(), known.tag, f.bypasses);
     const Outcome outcome = append(group, described ? &record : nullptr);
     if (outcome == Outcome::kUndeclared && !described) continue;
     Must(outcome == Outcome::kDone, "the log is full");
@@ -510,7 +510,7 @@ void LogStage::WritePast(uint32_t file, uint64_t offset, size_t n) {
   const std::string bytes = RandomBytes(&random_, n);
   File& f = *files_[file];
   capture_.Do({Operation::kThrough, file, offset, 0, 0}, bytes, [&] {
-    ++f.exits;
+    ++f.bypasses;
     Must(sys::Pwrite(f.fd, bytes.data(), n, offset) == static_cast<long>(n), "pwrite");
     Change(&f, offset, bytes);
   });

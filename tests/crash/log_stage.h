@@ -127,7 +127,7 @@ class LogStage {
     uint32_t number = 0;       // in the logs of all processes; ~0: each has its own
     bool awaits_sync = false;  // before its first record, for the file system may lose it
     bool through = false;      // some log has had something of it
-    uint64_t exits = 0;        // how often something went past the logs
+    uint64_t bypasses = 0;     // how often something went past the logs
     std::string content;       // the newest
   };
   // A file, as a process knows it.

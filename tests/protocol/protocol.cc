@@ -50,7 +50,7 @@ Task<bool> Run::TakeAway(size_t self, Lock seen) {
   Note(self, "takes the lock away from", seen.owner);
   co_await Step{};
   if (Keeps("theft-is-unknown"_rule)) tally_.state.known = false;
-  if (Keeps("theft-exits"_rule)) ++tally_.state.exits;
+  if (Keeps("theft-bypasses"_rule)) ++tally_.state.bypasses;
   co_await Step{};
   co_return true;
 }
@@ -119,7 +119,7 @@ Task<void> Run::BeginPast(size_t self, File file) {
   co_await Step{};
   Note(self, "goes past the log");
   if (Keeps("past-is-unknown"_rule)) tally_.state.known = false;
-  if (Keeps("past-exits"_rule)) ++tally_.state.exits;
+  if (Keeps("past-bypasses"_rule)) ++tally_.state.bypasses;
   co_await Step{};
   Unlock(mine);
   if (!Keeps("settled-before-past"_rule)) co_return;
@@ -190,11 +190,11 @@ Task<void> Run::Settle(size_t self, File file, bool past) {
   State state;
   Lsn settled = co_await DrawSettled(&state);
   bool passing = Keeps("scan-before-sync"_rule) && co_await SomebodyPasses(self, past);
-  if (!Keeps("exits-before-scan"_rule)) state.exits = tally_.state.exits;
+  if (!Keeps("bypasses-before-scan"_rule)) state.bypasses = tally_.state.bypasses;
   Note(self, "begins to settle, below", settled);
   const size_t begun = file_system_.BeginSync();
   co_await Step{};
-  if (!Keeps("removal-exits"_rule)) co_await Dawdle();
+  if (!Keeps("removal-bypasses"_rule)) co_await Dawdle();
   file_system_.EndSync(begun, file);
   co_await Step{};
   if (!Keeps("scan-before-sync"_rule)) passing = co_await SomebodyPasses(self, past);
@@ -226,7 +226,7 @@ Task<void> Run::Settle(size_t self, File file, bool past) {
 Task<Lsn> Run::DrawSettled(State* state) {
   Lsn settled = 0;
   do {
-    if (!Keeps("exits-before-settled"_rule)) {
+    if (!Keeps("bypasses-before-settled"_rule)) {
       settled = pool_.Draw();
       co_await Dawdle();
     }
@@ -234,7 +234,7 @@ Task<Lsn> Run::DrawSettled(State* state) {
     *state = tally_.state;
     co_await Step{};
     if (!Keeps("state-after-settled"_rule)) co_await Dawdle();
-    if (Keeps("exits-before-settled"_rule)) settled = pool_.Draw();
+    if (Keeps("bypasses-before-settled"_rule)) settled = pool_.Draw();
     co_await Step{};
   } while (Keeps("state-after-settled"_rule) && tally_.state != *state);
   co_return settled;
@@ -266,7 +266,7 @@ Task<void> Run::SetTag(size_t self, File file) {
   const State state = tally_.state;
   co_await Step{};
   if (state.tag != File::kNone) co_return;
-  if (!Replace(state, {file, false, state.exits})) co_return;
+  if (!Replace(state, {file, false, state.bypasses})) co_return;
   processes_[self].said = file;
   Note(self, "sets the tag of file", static_cast<uint64_t>(file));
   if (OneIn(2)) co_await Settle(self, file);
@@ -285,7 +285,7 @@ Task<void> Run::RemoveTag(size_t self, File file) {
   const bool pending = co_await Pending() && Keeps("removed-not-pending"_rule);
   co_await Step{};
   if (state.tag == file && !pending) {
-    State none{File::kNone, false, state.exits + (Keeps("removal-exits"_rule) ? 1 : 0)};
+    State none{File::kNone, false, state.bypasses + (Keeps("removal-bypasses"_rule) ? 1 : 0)};
     bool removed = Replace(state, none);
     if (!Keeps("removed-in-one-step"_rule) && !removed) {
       tally_.state.known = false;

@@ -67,7 +67,7 @@ class Run {
   struct State {
     File tag = File::kNone;
     bool known = false;
-    uint64_t exits = 0;
+    uint64_t bypasses = 0;
     bool operator==(const State&) const = default;
   };
   // In shared memory; gone after a power failure. It is any file's, one at a time.

@@ -23,7 +23,7 @@ Task<bool> Run::Publish(size_t self, File file, Lsn early) {
   if (Keeps("published-lsn-before-tag"_rule)) published = co_await DrawPublished(early);
   co_await Step{};
   const State none = tally_.state;
-  const State tagged = {file, false, none.exits};
+  const State tagged = {file, false, none.bypasses};
   if (none.tag != File::kNone) co_return false;
   co_await Step{};
   if (Keeps("published-tagged"_rule) && !Replace(none, tagged)) co_return false;
@@ -49,7 +49,7 @@ Task<bool> Run::Publish(size_t self, File file, Lsn early) {
     co_await Lurk([&] { return !GroupsCount(file); });
     co_await Dawdle();
   }
-  const State known = {file, true, tagged.exits};
+  const State known = {file, true, tagged.bypasses};
   if (!Keeps("published-known-in-one-step"_rule) && !passing) {
     const auto is_others = [&] {
       return tally_.state.tag != file && tally_.state.tag != File::kNone && !tally_.state.known;

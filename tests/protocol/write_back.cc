@@ -51,7 +51,7 @@ Task<void> Run::BeginUse(size_t self, File file, bool asked_early) {
   if (!others && Keeps("opened-is-unknown"_rule)) {
     Note(self, "opens what nobody has open, file", static_cast<uint64_t>(file));
     tally_.state.known = false;
-    ++tally_.state.exits;
+    ++tally_.state.bypasses;
     co_await Step{};
   }
   processes_[self].said = file;

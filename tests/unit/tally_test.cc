@@ -45,7 +45,7 @@ class TallyTest : public testing::Test {
   }
   static void MakeKnown(Tally& tally) {
     const Standing now = Tallies::StandingOf(tally);
-    EXPECT_TRUE(Tallies::Change(tally, now, {now.tag, now.exits, true}));
+    EXPECT_TRUE(Tallies::Change(tally, now, {now.tag, now.bypasses, true}));
   }
 
   const test::Folder folder_{test::Folder::kMemory};
@@ -114,10 +114,12 @@ TEST_F(TallyTest, AStandingChangesInOneStep) {
   Tally& tally = Tagged();
   const Standing then = Tallies::StandingOf(tally);
   MakeKnown(tally);
-  EXPECT_FALSE(Tallies::Change(tally, then, {kTag, then.exits, true})) << "it is not so any more";
+  EXPECT_FALSE(Tallies::Change(tally, then, {kTag, then.bypasses, true}))
+      << "it is not so any more";
   Tallies::Forget(tally);
-  EXPECT_EQ(Tallies::StandingOf(tally), (Standing{kTag, then.exits + 1, false}));
-  EXPECT_FALSE(Tallies::Change(tally, then, {kTag, then.exits, true})) << "it was forgotten since";
+  EXPECT_EQ(Tallies::StandingOf(tally), (Standing{kTag, then.bypasses + 1, false}));
+  EXPECT_FALSE(Tallies::Change(tally, then, {kTag, then.bypasses, true}))
+      << "it was forgotten since";
 }
 
 TEST_F(TallyTest, WhatIsRefusedStaysUnknown) {
@@ -134,7 +136,7 @@ TEST_F(TallyTest, WhatIsRefusedStaysUnknown) {
   EXPECT_EQ(Tallies::StandingOf(tally), (Standing{0, 3, false, false}));
 }
 
-// One word would not do: a new tag with the old exits, or the other way round.
+// One word would not do: a new tag with the old bypasses, or the other way round.
 TEST_F(TallyTest, NothingIsKnownOnceAllIsForgotten) {
   EXPECT_FALSE(tallies_.ForgetAll());
   MakeKnown(Tagged());
@@ -145,9 +147,9 @@ TEST_F(TallyTest, NothingIsKnownOnceAllIsForgotten) {
     ASSERT_TRUE(tallies_.SetTag(*others.back(), tag));
     MakeKnown(*others.back());
   }
-  const uint64_t exits = Tallies::StandingOf(tallies_.At(kTag)).exits;
+  const uint64_t bypasses = Tallies::StandingOf(tallies_.At(kTag)).bypasses;
   EXPECT_FALSE(tallies_.ForgetAll());
-  EXPECT_EQ(Tallies::StandingOf(tallies_.At(kTag)), (Standing{kTag, exits + 1, false}));
+  EXPECT_EQ(Tallies::StandingOf(tallies_.At(kTag)), (Standing{kTag, bypasses + 1, false}));
   for (const Tally* tally : others) EXPECT_FALSE(Tallies::StandingOf(*tally).known);
   Tallies::Raise(others[7]->lsn, 5);
   EXPECT_TRUE(tallies_.ForgetAll());
@@ -166,11 +168,11 @@ TEST_F(TallyTest, AStandingIsReadInOneStep) {
       MakeKnown(tally);
     }
   });
-  // The first tag is set with one exit more than none, the second one with two.
+  // The first tag is set with one bypass more than none, the second one with two.
   uint64_t wrong = 0;
   for (int i = 0; i < 300000; ++i) {
     const Standing now = Tallies::StandingOf(tally);
-    if (now.tag != kTag && now.tag != 0) wrong += now.tag != tags[(now.exits + 1) % 2] ? 1 : 0;
+    if (now.tag != kTag && now.tag != 0) wrong += now.tag != tags[(now.bypasses + 1) % 2] ? 1 : 0;
     if (now.tag == 0 && now.known) ++wrong;
   }
   stop.store(true);
@@ -196,7 +198,7 @@ TEST_F(TallyTest, TheTagOfWhatIsPendingStays) {
   Tallies::Raise(tally.settled, 50);
   const Standing before = Tallies::StandingOf(tally);
   EXPECT_TRUE(tallies_.RemoveTag(tally)) << "what comes late changes nothing";
-  EXPECT_EQ(Tallies::StandingOf(tally), (Standing{0, before.exits + 1, false}));
+  EXPECT_EQ(Tallies::StandingOf(tally), (Standing{0, before.bypasses + 1, false}));
 }
 
 TEST_F(TallyTest, TheTableIsOfOnePool) {
@@ -263,12 +265,12 @@ TEST_F(TallyTest, AnotherPoolHasTheTableWhenAllHaveGone) {
     EXPECT_FALSE(tallies_.Join(kOtherPool));
     first.Kill();
   }
-  const uint64_t exits = Tallies::StandingOf(tallies_.At(kTag)).exits;
+  const uint64_t bypasses = Tallies::StandingOf(tallies_.At(kTag)).bypasses;
   EXPECT_NE(tallies_.Find(kTag), nullptr) << "the same pool may come back";
   EXPECT_TRUE(tallies_.Join(kOtherPool));
   EXPECT_EQ(tallies_.Find(kTag), nullptr);
   EXPECT_FALSE(tallies_.IsPending(tallies_.At(kTag)));
-  EXPECT_GT(Tallies::StandingOf(tallies_.At(kTag)).exits, exits);
+  EXPECT_GT(Tallies::StandingOf(tallies_.At(kTag)).bypasses, bypasses);
 }
 
 TEST_F(TallyTest, ATableThatNobodyHasIsAbandoned) {

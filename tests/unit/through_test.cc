@@ -50,7 +50,7 @@ class ThroughTest : public testing::Test {
     pool_.Close();
   }
 
-  static constexpr uint64_t exits_ = 0;
+  static constexpr uint64_t bypasses_ = 0;
 
   static pool::FileRecord RecordOf(const FileTag& file) {
     return test::RecordOfNone("/file" + std::to_string(file.number), file.number);
@@ -76,7 +76,7 @@ class ThroughTest : public testing::Test {
   // As many of the bytes as one group takes. Its LSN; 0: there is no room.
   Lsn Write(FileTag& file, uint64_t offset, std::string* bytes) {
     pool::FileRecord record = RecordOf(file);
-    GroupWriter group(log_, file, exits_);
+    GroupWriter group(log_, file, bypasses_);
     if (group.BeginData(offset, bytes->size(), &record) != Outcome::kDone) return 0;
     bytes->resize(group.length());
     EXPECT_TRUE(AddPages(group, offset, *bytes));
@@ -92,7 +92,7 @@ class ThroughTest : public testing::Test {
   }
   Lsn Settle(FileTag& file, Lsn bound) {
     pool::FileRecord record = RecordOf(file);
-    GroupWriter group(log_, file, exits_);
+    GroupWriter group(log_, file, bypasses_);
     if (group.BeginMark(Kind::kSettled, bound, 0, &record) != Outcome::kDone) return 0;
     group.Draw();
     return group.Commit();
@@ -150,14 +150,14 @@ TEST_F(ThroughTest, WhatWasNotCommittedIsNothing) {
   const uint32_t free = log_.segments().free();
   for (const size_t length : {size_t{1}, size_t{5000}, size_t{60'000}}) {
     pool::FileRecord record = RecordOf(b_);
-    GroupWriter group(log_, b_, exits_);
+    GroupWriter group(log_, b_, bypasses_);
     ASSERT_EQ(group.BeginData(0, length, &record), Outcome::kDone);
     const std::string bytes(group.length(), 'n');
     ASSERT_TRUE(AddPages(group, 0, bytes));
   }
   {
     pool::FileRecord record = RecordOf(b_);
-    GroupWriter group(log_, b_, exits_);
+    GroupWriter group(log_, b_, bypasses_);
     ASSERT_EQ(group.BeginData(0, 10, &record), Outcome::kDone);
     EXPECT_FALSE(group.AddPage(unreadable.bytes(), 10));
   }
@@ -170,11 +170,11 @@ TEST_F(ThroughTest, WhatWasNotCommittedIsNothing) {
 TEST_F(ThroughTest, WithoutARecordTheFileHasToBeDescribed) {
   for (const bool once_more : {false, true}) {
     {
-      GroupWriter group(log_, a_, exits_);
+      GroupWriter group(log_, a_, bypasses_);
       EXPECT_EQ(group.BeginData(0, 5, nullptr), once_more ? Outcome::kDone : Outcome::kUndeclared);
     }
     {
-      GroupWriter group(log_, a_, exits_);
+      GroupWriter group(log_, a_, bypasses_);
       EXPECT_EQ(group.BeginMark(Kind::kSettled, 1, 0, nullptr),
                 once_more ? Outcome::kDone : Outcome::kUndeclared);
     }
@@ -182,7 +182,7 @@ TEST_F(ThroughTest, WithoutARecordTheFileHasToBeDescribed) {
   }
   // Another name, say.
   a_.Undeclare();
-  GroupWriter group(log_, a_, exits_);
+  GroupWriter group(log_, a_, bypasses_);
   EXPECT_EQ(group.BeginData(0, 5, nullptr), Outcome::kUndeclared);
 }
 

@@ -542,15 +542,15 @@ TEST_IN_ENGINE(VfsNamesTest, AFileThatIsGoneBeforeItIsOpened) {
   for (const std::string name : {"a", "b"}) {
     EXPECT_EQ(Close(Open(name, O_RDWR | O_CREAT)), 0);
     const int flags = O_RDWR | O_CREAT | (name == "b" ? O_TRUNC : 0);
-    const uint64_t exits = Tallies::StandingOf(tally).exits;
+    const uint64_t bypasses = Tallies::StandingOf(tally).bypasses;
     const std::string path = Path(name);
     OpenGuard guard(AT_FDCWD, path.c_str(), flags, 0640);
     EXPECT_EQ(::unlink(path.c_str()), 0);
     EXPECT_EQ(guard.Replace(), kNotOurs);
-    EXPECT_EQ(Tallies::StandingOf(tally).exits, exits);
+    EXPECT_EQ(Tallies::StandingOf(tally).bypasses, bypasses);
     const int fd = ::open(path.c_str(), flags, 0640);
     EXPECT_EQ(guard.Opened(fd), 0);
-    EXPECT_GT(Tallies::StandingOf(tally).exits, exits) << "its name is in no log";
+    EXPECT_GT(Tallies::StandingOf(tally).bypasses, bypasses) << "its name is in no log";
     EXPECT_FALSE(FolderIsPending());
   }
 }

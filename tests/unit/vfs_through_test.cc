@@ -83,7 +83,7 @@ class VfsThroughTest : public EngineTest {
     const struct stat st = StatOf(fd);
     Tally& tally = engine.tallies.At(TagOf(fd));
     for (;;) {
-      nvlog::GroupWriter writer(engine.log, access.file().tag, Tallies::StandingOf(tally).exits);
+      nvlog::GroupWriter writer(engine.log, access.file().tag, Tallies::StandingOf(tally).bypasses);
       const auto outcome = writer.BeginMark(nvlog::Kind::kTruncate,
                                             static_cast<uint64_t>(st.st_size), 0, record.get());
       if (outcome == nvlog::Outcome::kLogFull) break;
@@ -448,7 +448,7 @@ TEST_IN_ENGINE(VfsThroughTest, AWriteThatLosesTheLockMidwayIsMadeToItsEnd) {
   for (int round = 0; round < 20; ++round) {
     MakeKnown(fd);
     ASSERT_EQ(::ftruncate(fd, 0), 0);
-    const uint64_t exits = Tallies::StandingOf(tally).exits;
+    const uint64_t bypasses = Tallies::StandingOf(tally).bypasses;
     std::thread thief([&] {
       // As a process that has died since.
       constexpr uint64_t kSomebodyElse = uint64_t{4000} << 51;
@@ -461,7 +461,7 @@ TEST_IN_ENGINE(VfsThroughTest, AWriteThatLosesTheLockMidwayIsMadeToItsEnd) {
     EXPECT_EQ(Pwritev(fd, pieces, 2, 0, 0), static_cast<long>(bytes.size()));
     thief.join();
     EXPECT_TRUE(OnDisk("a") == bytes);
-    if (Tallies::StandingOf(tally).exits != exits) ++lost;
+    if (Tallies::StandingOf(tally).bypasses != bypasses) ++lost;
   }
   EXPECT_GT(lost, 0);
 }
@@ -916,9 +916,9 @@ TEST_IN_ENGINE(VfsThroughTest, AReaderSaysNothingBeforeItSyncs) {
   change();
   int reader = Open("a", O_RDONLY);
   EXPECT_FALSE(IsSaidOpen(tag));
-  const uint64_t exits = standing().exits;
+  const uint64_t bypasses = standing().bypasses;
   EXPECT_EQ(Fsync(reader), 0);
-  EXPECT_GT(standing().exits, exits) << "it was unknown, and the sync a real one";
+  EXPECT_GT(standing().bypasses, bypasses) << "it was unknown, and the sync a real one";
   EXPECT_TRUE(standing().known);
   EXPECT_TRUE(IsSaidOpen(tag));
   Close(reader);

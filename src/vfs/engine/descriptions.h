@@ -5,7 +5,7 @@
 //
 // A program's call on a file's name or attributes counts as a change of it; the calls of others are
 // not seen for kLatelyNs. Such a record says where the file was a moment ago, as do those before it
-// in the log. A folder's is good as long as it has not left the log (Standing::exits), which a
+// in the log. A folder's is good as long as it has not left the log (Standing::bypasses), which a
 // folder does that is removed.
 #ifndef NVCACHE_VFS_ENGINE_DESCRIPTIONS_H_
 #define NVCACHE_VFS_ENGINE_DESCRIPTIONS_H_

@@ -27,7 +27,7 @@ void File::Begin(const sys::BornStat& st, uint32_t number) {
   forever = handed_on = closed = said_open = false;
   syncs.store(0);
   synced_at.store(0);
-  exits_seen.store(0);
+  bypasses_seen.store(0);
   EndCaching();
   awaited.store(0);
   awaited_synced.store(0);

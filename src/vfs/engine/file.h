@@ -70,8 +70,8 @@ struct File : dramcache::CachedFile {
   // Calls that the kernel is at work on, for as long as it has the file: KernelCall. Never reset,
   // for one may outlive the file's last descriptor.
   std::atomic<uint32_t> in_kernel{0};
-  // Standing::exits when the log of write-through was told of it.
-  std::atomic<uint64_t> exits_seen{0};
+  // Standing::bypasses when the log of write-through was told of it.
+  std::atomic<uint64_t> bypasses_seen{0};
 
   // ---- While it is cached; else as here, and so is `removed`.
 

@@ -49,11 +49,11 @@ Tally* TallyOf(int fd, Identity* id) {
 }
 
 // A record that says that the file is settled. File lock; with a pin. False: there is none.
-bool LogSettled(int fd, File& file, Lsn bound, uint64_t exits) {
+bool LogSettled(int fd, File& file, Lsn bound, uint64_t bypasses) {
   sys::Scratch<pool::FileRecord> scratch;
   for (pool::FileRecord* record = nullptr;; record = scratch.get()) {
     if (record != nullptr && !DescribeThrough(fd, file, record)) return false;
-    nvlog::GroupWriter writer(engine.log, file.tag, exits);
+    nvlog::GroupWriter writer(engine.log, file.tag, bypasses);
     const Outcome outcome = writer.BeginMark(nvlog::Kind::kSettled, bound, 0, record);
     if (outcome == Outcome::kUndeclared && record == nullptr) continue;
     if (outcome != Outcome::kDone) return false;
@@ -84,7 +84,7 @@ Sync BeginSync(const Tally& tally, const Identity& id) {
     sync.then = Tallies::StandingOf(tally);
     sync.bound = engine.log.Draw();
     const Standing now = Tallies::StandingOf(tally);
-    if (now.tag == sync.then.tag && now.exits == sync.then.exits) break;
+    if (now.tag == sync.then.tag && now.bypasses == sync.then.bypasses) break;
   }
   if (sync.then.tag != id.tag) sync.bound = 0;
   sync.somebody_passes = MayBeWrittenUnseen(id);
@@ -97,7 +97,7 @@ long HearOfRefusal(Tally& tally, uint64_t tag) {
   const Standing now = Tallies::StandingOf(tally);
   if (now.tag != tag || !now.refused) return 0;
   if (!engine.tallies.IsPending(tally)) {
-    Tallies::Change(tally, now, {tag, now.exits + 1, false, false});
+    Tallies::Change(tally, now, {tag, now.bypasses + 1, false, false});
   }
   return -EIO;
 }
@@ -120,12 +120,12 @@ bool EndSync(int fd, uint64_t tag, Tally& tally, const Sync& sync) {
   if (access.Enter(fd, Access::kData) != 0 || access.cached() || TagOf(access.file()) != tag) {
     return false;
   }
-  NoteExits(access.file(), sync.then.exits);
-  if (!LogSettled(fd, access.file(), sync.bound, sync.then.exits)) return false;
+  NoteBypasses(access.file(), sync.then.bypasses);
+  if (!LogSettled(fd, access.file(), sync.bound, sync.then.bypasses)) return false;
   Tallies::Raise(tally.settled, sync.bound);
   engine.checkpoint.NotePending();
   if (!sync.somebody_passes && engine.pool().seats().ThroughFailed() == 0) {
-    Tallies::Change(tally, {tag, sync.then.exits, false}, {tag, sync.then.exits, true});
+    Tallies::Change(tally, {tag, sync.then.bypasses, false}, {tag, sync.then.bypasses, true});
   }
   return true;
 }
@@ -184,8 +184,8 @@ bool DescribeThrough(int fd, File& file, pool::FileRecord* record) {
   return true;
 }
 
-void NoteExits(File& file, uint64_t exits) {
-  if (file.exits_seen.exchange(exits) != exits) file.changes.fetch_add(1);
+void NoteBypasses(File& file, uint64_t bypasses) {
+  if (file.bypasses_seen.exchange(bypasses) != bypasses) file.changes.fetch_add(1);
 }
 
 // ------------------------------------------------------------------------------ Beginning, ending
@@ -270,7 +270,7 @@ void LeaveKnown(const File& file) {
     return;
   }
   const uint32_t left_at = Tallies::Progress(tally);
-  if (Tallies::Change(tally, then, {id.tag, then.exits, true})) {
+  if (Tallies::Change(tally, then, {id.tag, then.bypasses, true})) {
     Tallies::KeepLeft(tally, file.left, left_at);
   }
 }
@@ -322,7 +322,7 @@ bool HandOverFile(File& file) {
   Standing then = {};
   if (!engine.cleaner.Publish(file, [&] { return LogPublished(file, tally, &then); })) return false;
   if (then.tag == tag && IsWhole(file) && !MayBeWrittenUnseen(id)) {
-    Tallies::Change(tally, {tag, then.exits, false}, {tag, then.exits, true});
+    Tallies::Change(tally, {tag, then.bypasses, false}, {tag, then.bypasses, true});
   }
   engine.checkpoint.NotePending();
   return true;

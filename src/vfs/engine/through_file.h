@@ -35,7 +35,7 @@ class TallyLock {
 // Describes the file by the program's descriptor. File lock. False: recovery would not find it.
 bool DescribeThrough(int fd, File& file, pool::FileRecord* record);
 // The file may have another name since the log was told of it last.
-void NoteExits(File& file, uint64_t exits);
+void NoteBypasses(File& file, uint64_t bypasses);
 
 }  // namespace nvcache::vfs
 

@@ -63,7 +63,7 @@ struct ThroughWrite {
   Attempt* attempt;
   Tally& tally;
   const TallyLock& lock;
-  uint64_t exits;
+  uint64_t bypasses;
 };
 
 // The log keeps the call's promises about the disk. A descriptor with O_DSYNC makes them, so
@@ -149,7 +149,7 @@ Next WriteGroup(const ThroughWrite& write, uint64_t length, Cursor* cursor) {
   sys::Scratch<pool::FileRecord> scratch;
   for (pool::FileRecord* record = nullptr;; record = scratch.get()) {
     if (record != nullptr && !DescribeThrough(write.call.fd, file, record)) return Next::kGoPast;
-    nvlog::GroupWriter writer(engine.log, file.tag, write.exits);
+    nvlog::GroupWriter writer(engine.log, file.tag, write.bypasses);
     const Outcome outcome = writer.BeginData(at, length, record, whole);
     if (outcome == Outcome::kUndeclared && record == nullptr) continue;
     if (outcome != Outcome::kDone) return NextOf(outcome);
@@ -208,11 +208,11 @@ bool GoesPast(const Access& access, const WriteCall& call, uint64_t total, bool 
 // With the tally's lock. kDone, kAwaitRoom; kGoPast: recovery would not find the file, or somebody
 // has taken the lock away.
 Next LogTruncate(int fd, File& file, uint64_t length, Tally& tally, const TallyLock& lock,
-                 uint64_t exits) {
+                 uint64_t bypasses) {
   sys::Scratch<pool::FileRecord> scratch;
   for (pool::FileRecord* record = nullptr;; record = scratch.get()) {
     if (record != nullptr && !DescribeThrough(fd, file, record)) return Next::kGoPast;
-    nvlog::GroupWriter writer(engine.log, file.tag, exits);
+    nvlog::GroupWriter writer(engine.log, file.tag, bypasses);
     const Outcome outcome = writer.BeginMark(nvlog::Kind::kTruncate, length, 0, record);
     if (outcome == Outcome::kUndeclared && record == nullptr) continue;
     if (outcome != Outcome::kDone) return NextOf(outcome);
@@ -244,9 +244,9 @@ Next WriteThrough(Access& access, const WriteCall& call, uint64_t total, const P
     const bool settles = attempt->promises_sync && !attempt->Took(Next::kSettle);
     return settles ? Next::kSettle : Next::kGoPast;
   }
-  NoteExits(access.file(), now.exits);
+  NoteBypasses(access.file(), now.bypasses);
   engine.checkpoint.NotePending();
-  return WriteGroups({access, call, appends, fd, attempt, tally, lock, now.exits}, total);
+  return WriteGroups({access, call, appends, fd, attempt, tally, lock, now.bypasses}, total);
 }
 
 // Once before the call: the log must not bring back a part of the bytes that the kernel cuts off.
@@ -261,8 +261,8 @@ Next TruncateThrough(Access& access, int fd, uint64_t length, const Passing& pas
   const TallyLock lock(tally);
   const Standing now = Tallies::StandingOf(tally);
   if (now.tag != passing.tag() || !now.known || !IsOwnTable()) return Next::kGoPast;
-  NoteExits(file, now.exits);
-  const auto log = [&] { return LogTruncate(fd, file, length, tally, lock, now.exits); };
+  NoteBypasses(file, now.bypasses);
+  const auto log = [&] { return LogTruncate(fd, file, length, tally, lock, now.bypasses); };
   if (const Next next = log(); next != Next::kDone) return next;
   const long result = sys::Ftruncate(fd, static_cast<off_t>(length));
   attempt->unlogged = result < 0 || log() != Next::kDone;

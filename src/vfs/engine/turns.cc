@@ -61,8 +61,8 @@ void Turns::GiveBackAll() {
   });
 }
 
-// The numbers of groups and exits are read first. A call of ours that comes later than the look at
-// the file changes them, or is seen to be passing.
+// The numbers of groups and bypasses are read first. A call of ours that comes later than the look
+// at the file changes them, or is seen to be passing.
 void Turns::Keep(File& file) {
   if (!engine.leases.is_open() || !IsKernels(file.state.load())) return;
   Tally* tally = engine.tallies.Find(TagOf(file));
