@@ -110,7 +110,7 @@ long AttributeCall::Begin(uint32_t set) {
   }
   if (engine.tallies.IsPending(*tally_)) JoinDevice(fd_, st_);
   tally_ = nullptr;
-  return passing_.GoPast(-1);
+  return passing_.Bypass(-1);
 }
 
 // Recovery looks for the file by the path, where it has no right to use handles.
@@ -215,7 +215,7 @@ void AttributeCall::LogChange() {
              Identify(now.bypasses, &st) && CommitAttributes(*record_, lock, tally_, now);
     if (logged) KeepLeft(passing_.tag(), MarkOf(st_), MarkOf(st));
   }
-  if (!logged) passing_.GoPast(-1);
+  if (!logged) passing_.Bypass(-1);
 }
 
 }  // namespace nvcache::vfs

@@ -91,7 +91,7 @@ void SyncElsewhere(int fd) {
   }
   folder.BeginPassing();
   if (folder.tally() == nullptr) return engine.tallies.NoteUnlogged(folder.device());
-  folder.GoPast();
+  folder.Bypass();
   if (!folder.MakeKnown(1) && !folder.Sync()) engine.tallies.NoteUnlogged(0);
 }
 

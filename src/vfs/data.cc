@@ -224,10 +224,10 @@ Next TryKernel(Access& access, const WriteCall& call, uint64_t total, Attempt* a
   File& file = access.file();
   lease::Tally* tally = passing.Begin(file);
   if (tally != nullptr && engine.turns.IsNews(file)) engine.turns.Look(file, call.fd, *tally, 1);
-  if (tally != nullptr && !attempt->Took(Next::kGoPast)) {
+  if (tally != nullptr && !attempt->Took(Next::kBypass)) {
     return WriteThrough(access, call, total, passing, attempt);
   }
-  const PastLog past(call.fd, access, passing);
+  const BypassingCall past(call.fd, access, passing);
   return attempt->End(past.error() < 0 ? past.error() : WriteToKernel(call, attempt->done));
 }
 

@@ -75,7 +75,7 @@ void NoteCopyInChild(int fd) {
   Passing passing;
   passing.Begin(*file);
   if (engine.leases.is_open()) engine.leases.HandOn(file->device, file->inode);
-  passing.GoPast(-1);
+  passing.Bypass(-1);
 }
 
 // Its own descriptor of the file of leases tells it who lives.

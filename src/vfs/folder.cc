@@ -254,7 +254,7 @@ bool Folder::Sync() {
 }
 
 // Under the lock, so that no logged change of it is on its way.
-long Folder::GoPast() {
+long Folder::Bypass() {
   Tally* tally = this->tally();
   if (tally == nullptr) return 0;
   const uint64_t lock = engine.tallies.LockNames();

@@ -79,7 +79,7 @@ class Folder {
   bool Sync();
   // Before a call that changes its names and is in no log: it is known no more, and nothing of it
   // is pending. 0; -EIO: the disk refuses, so the call must fail. No lock.
-  long GoPast();
+  long Bypass();
 
  private:
   void Take(const sys::BornStat& st);

@@ -62,13 +62,13 @@ long HandOn(int fd, bool forever) {
     description->given.store(true);
     if (!description->writes() || !HandOn(*description->file.load())) return 0;
   }
-  return LeaveLog(fd, &passing);
+  return BypassLogOf(fd, &passing);
 }
 
 long PassThrough(int fd, bool forever) {
   if (!IsDescription(engine.descriptors.Of(fd))) return NotTracked(fd);
   Passing passing;
-  if (long error = LeaveLog(fd, &passing); error < 0) return error;
+  if (long error = BypassLogOf(fd, &passing); error < 0) return error;
   TableLock lock;
   Description* description = engine.descriptors.Of(fd);
   if (!IsDescription(description)) return 0;
@@ -115,7 +115,7 @@ long PassThroughPath(int dirfd, const char* path) {
     if (file == nullptr) return 0;
     passing.Begin(*file);
   }
-  if (long error = passing.GoPast(-1); error < 0) return error;
+  if (long error = passing.Bypass(-1); error < 0) return error;
   TableLock lock;
   File* file = engine.files.FindByPath(dirfd, path, true);
   if (file == nullptr) return 0;
@@ -163,7 +163,7 @@ bool IsWatched(const File& file) { return IsFollowed(file.state.load()); }
 long PassThroughMapped(File& file) {
   Passing passing;
   passing.Begin(file);
-  if (long error = passing.GoPast(-1); error < 0) return error;
+  if (long error = passing.Bypass(-1); error < 0) return error;
   TableLock lock;
   return PassThrough(file);
 }

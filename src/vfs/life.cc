@@ -72,7 +72,7 @@ void HandOnInherited() {
     }
     if (tallied < 0) return;
     Passing passing;
-    LeaveLog(tallied, &passing);
+    BypassLogOf(tallied, &passing);
   }
 }
 

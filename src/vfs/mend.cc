@@ -41,7 +41,7 @@ bool TakeStep(Next next, int fd, uint32_t room) {
     case Next::kHandle:
     // The next attempt does these: it sees that they were taken.
     case Next::kGrow:
-    case Next::kGoPast:
+    case Next::kBypass:
     // The caller does these.
     case Next::kPassThrough:
     case Next::kDone:
@@ -58,7 +58,7 @@ Next InPlaceOf(Next next) {
     case Next::kJoin:
     case Next::kSettle:
     case Next::kAwaitRoom:
-      return Next::kGoPast;
+      return Next::kBypass;
     default:
       NVCACHE_CHECK(false);
   }

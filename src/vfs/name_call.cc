@@ -96,7 +96,7 @@ void NameCall::Rename(int from_dirfd, const char* from, int dirfd, const char* p
   const long found = sys::LookAt(from_dirfd, from, &st, AT_SYMLINK_NOFOLLOW);
   if (found == -ENOENT && !past && PrepareInVain()) return;
   Prepare(past || (flags & ~unsigned{RENAME_NOREPLACE}) != 0);
-  if (logs() && found == 0 && !SecureBytes(folders_.from(), st)) GoPast();
+  if (logs() && found == 0 && !SecureBytes(folders_.from(), st)) Bypass();
 }
 
 // A folder is moved, say, and slashes follow its name.
@@ -105,7 +105,7 @@ void NameCall::MoveUnseen() {
   if (!folders_.has_to()) folders_.Find(request_.dirfd, request_.path, true);
   if (!folders_.has_from()) folders_.FindFrom(request_.from_dirfd, request_.from, true);
   folders_.EndNaming();
-  if (folders_.AnyTally()) GoPast();
+  if (folders_.AnyTally()) Bypass();
 }
 
 void NameCall::Link(int from_dirfd, const char* from, int dirfd, const char* path, int flags,
@@ -119,7 +119,7 @@ void NameCall::Link(int from_dirfd, const char* from, int dirfd, const char* pat
   const Folder& folder = folders_.from();
   sys::BornStat st;
   if (!logs() || sys::LookAt(folder.fd(), folder.name(), &st, AT_SYMLINK_NOFOLLOW) < 0) return;
-  if (!SecureBytes(folder, st)) GoPast();
+  if (!SecureBytes(folder, st)) Bypass();
 }
 
 void NameCall::Other(int dirfd, const char* path) {
@@ -135,7 +135,7 @@ void NameCall::Prepare(bool past) {
       folders_.Describe(request_.target, record_.get())) {
     way_ = Way::kLogged;
   } else {
-    GoPast();
+    Bypass();
   }
 }
 
@@ -148,11 +148,11 @@ bool NameCall::PrepareInVain() {
   return true;
 }
 
-void NameCall::GoPast() {
+void NameCall::Bypass() {
   if (moves_) ForgetGoing();
   way_ = Way::kKernel;
   Owe(Owed::kSync);
-  error_ = folders_.GoPast();
+  error_ = folders_.Bypass();
 }
 
 // Past the log, a folder is about to go.
@@ -175,7 +175,7 @@ long NameCall::Make() {
   }();
   const Recorded recorded = call.recorded();
   if (recorded == Recorded::kElsewhere) MakesElsewhere();
-  if (recorded > Recorded::kInLog) Owe(Owed::kGoPast);
+  if (recorded > Recorded::kInLog) Owe(Owed::kBypass);
   if (request_.what == What::kCreate) created_ = recorded;
   if (result != kNotOurs && result != kBeginAnew) moves_ = moves_ && S_ISDIR(record_->mode);
   return result;
@@ -206,9 +206,9 @@ void NameCall::End() {
   if (moves_) ForgetFolders();
   moves_ = false;
   unseen_.End();
-  if (owed_ == Owed::kGoPast) folders_.GoPast();
+  if (owed_ == Owed::kBypass) folders_.Bypass();
   if (owed_ >= Owed::kSync) {
-    folders_.SyncPast();
+    folders_.SyncBypassed();
   } else if (owed_ == Owed::kNote) {
     folders_.NoteUnlogged();
   }

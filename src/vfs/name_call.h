@@ -7,7 +7,7 @@
 //   find      NameFolders   the folders, which the process is passing for   all
 //   prepare   NameCall      way_ and error_; in record_ all but files       guard, make
 //             Create        found_, which the open looks at                 make
-//             GoPast        owed_, if the log cannot have the call          end
+//             Bypass        owed_, if the log cannot have the call          end
 //   guard     NameGuard     cached files, locked                            make
 //   make      LoggedCall    the files in record_; created_, owed_           end
 //   end       NameCall      the folders are synced, if that is owed_
@@ -61,7 +61,7 @@ class NameCall {
   // The kernel's answer, of Create a descriptor; kNotOurs, kBeginAnew.
   long Make();
   // Make() was in vain, and the call was made by other means, perhaps.
-  void MadeUnlogged() { Owe(Owed::kGoPast); }
+  void MadeUnlogged() { Owe(Owed::kBypass); }
   // The real call was made, and may have changed a name.
   void MadeByKernel() { Owe(Owed::kNote); }
   // The call is over. No lock, for it may wait for the disk; the destructor is the last to see to
@@ -89,7 +89,7 @@ class NameCall {
   enum class Way { kKernel, kLogged, kInVain };
   // End() has to do the most of what anybody has asked for: it notes that names are in no log; it
   // syncs the folders; they go past the log before that.
-  enum class Owed { kNothing, kNote, kSync, kGoPast };
+  enum class Owed { kNothing, kNote, kSync, kBypass };
   // Create has found this by the name that it is to make.
   enum class Found { kOther, kFree, kFile, kElsewhere };
 
@@ -97,7 +97,7 @@ class NameCall {
   void MoveUnseen();
   void Prepare(bool past);
   bool PrepareInVain();
-  void GoPast();
+  void Bypass();
   void ForgetGoing() const;
   void Owe(Owed owed) { owed_ = owed_ < owed ? owed : owed_; }
   long MakeInVain();

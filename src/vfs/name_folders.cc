@@ -113,15 +113,15 @@ bool NameFolders::Hold() const { return HoldOne(to_) && (!has_from_ || HoldOne(f
 
 // -------------------------------------------------------------------------------- Past the log
 
-long NameFolders::GoPast() {
-  long error = has_to_ ? to_.GoPast() : 0;
-  if (has_from_ && error == 0) error = from_.GoPast();
+long NameFolders::Bypass() {
+  long error = has_to_ ? to_.Bypass() : 0;
+  if (has_from_ && error == 0) error = from_.Bypass();
   to_.DropDescriptor();
   from_.DropDescriptor();
   return error;
 }
 
-void NameFolders::SyncPast() {
+void NameFolders::SyncBypassed() {
   ForEach([this](Folder& folder) {
     if (folder.tally() == nullptr || MakeOneKnown(folder) || folder.Sync()) return;
     engine.checkpoint.EndPending();  // there is no descriptor left for it

@@ -47,11 +47,11 @@ class NameFolders {
   // ends that, also if the call changes nothing. Lock of names.
   bool Hold() const;
 
-  // Each of them goes past the log (Folder::GoPast), and has no descriptor afterwards. No lock.
-  long GoPast();
+  // Each of them goes past the log (Folder::Bypass), and has no descriptor afterwards. No lock.
+  long Bypass();
   // A call past the log is over. It is on the disk before a later one can be in the log; the
   // folders are known again, perhaps. No lock.
-  void SyncPast();
+  void SyncBypassed();
   // The kernel has made a call in folders that had no tally. Where syncs have to wait for such
   // names, their folder is worth to be known. No lock.
   void NoteUnlogged();

@@ -246,16 +246,16 @@ Next TruncateKernel(int fd, Access& access, off_t length, Attempt* attempt) {
   File& file = access.file();
   lease::Tally* tally = passing.Begin(file);
   if (tally != nullptr && engine.turns.IsNews(file)) engine.turns.Look(file, fd, *tally, 1);
-  if (tally != nullptr && !attempt->Took(Next::kGoPast)) {
+  if (tally != nullptr && !attempt->Took(Next::kBypass)) {
     const auto end = static_cast<uint64_t>(length);
     const Next next = TruncateThrough(access, fd, end, passing, attempt);
     if (attempt->unlogged) {
       access.Leave();
       SettleThrough(fd);
     }
-    if (next != Next::kGoPast) return next;
+    if (next != Next::kBypass) return next;
   }
-  const PastLog past(fd, access, passing);
+  const BypassingCall past(fd, access, passing);
   return attempt->End(past.error() < 0 ? past.error() : sys::Ftruncate(fd, length));
 }
 
@@ -288,7 +288,7 @@ long Fallocate(int fd, int mode, off_t offset, off_t length) {
     if (!access.cached()) {
       Passing passing;
       passing.Begin(access.file());
-      const PastLog past(fd, access, passing);
+      const BypassingCall past(fd, access, passing);
       return past.error() < 0 ? past.error() : sys::Fallocate(fd, mode, offset, length);
     }
   }

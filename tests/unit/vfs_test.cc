@@ -1091,9 +1091,9 @@ uint32_t RoundsOf(int fd, std::mt19937_64& random) {
     for (size_t i = 0; i < kSteps; ++i) {
       const auto next = static_cast<Next>(i);
       // WriteThrough's. It is not asked any more when the rest goes past the log.
-      const bool shared = next == Next::kJoin || next == Next::kSettle || next == Next::kGoPast;
+      const bool shared = next == Next::kJoin || next == Next::kSettle || next == Next::kBypass;
       const bool again = MostTimes(next) > 1 || !attempt.Took(next);
-      const bool possible = again && !(shared && attempt.Took(Next::kGoPast));
+      const bool possible = again && !(shared && attempt.Took(Next::kBypass));
       if (MostTimes(next) > 0 && next != Next::kDone && next != Next::kPassThrough && possible) {
         steps.push_back(next);
       }
@@ -1111,7 +1111,7 @@ TEST_IN_ENGINE(VfsTest, TheLoopOfAWriteEnds, "NVCACHE_WRITE_BACK=auto") {
 }
 
 TEST_F(VfsTest, AnAttemptThatAsksTwiceForTheSameStopsTheProgram) {
-  for (const Next next : {Next::kGrow, Next::kGoPast, Next::kPassThrough}) {
+  for (const Next next : {Next::kGrow, Next::kBypass, Next::kPassThrough}) {
     Attempt attempt;
     attempt.Take(next);
     EXPECT_EXIT(attempt.Take(next), testing::KilledBySignal(SIGKILL), "invariant broken");

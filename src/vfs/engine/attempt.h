@@ -47,21 +47,21 @@ struct WriteCall {
 //                 sync is promised
 //   kAwaitRoom    WriteThrough: the log is full. (AppendGroups   a part    AwaitRoom
 //                 waits itself, with the file entered)
-//   kGoPast       WriteThrough: the log cannot have the rest     a part    has the kernel write the
+//   kBypass       WriteThrough: the log cannot have the rest     a part    has the kernel write the
 //                                                                         rest, past the log
 //
-// A step may be in vain. Then kPassThrough is taken in place of kSync and kTrim, and kGoPast in
+// A step may be in vain. Then kPassThrough is taken in place of kSync and kTrim, and kBypass in
 // place of kJoin, kSettle and kAwaitRoom. Ftruncate cuts a write-through file with the same steps:
-// kJoin, kAwaitRoom and kGoPast.
+// kJoin, kAwaitRoom and kBypass.
 //
 // The loop ends: a step is taken MostTimes() times at most, unless it waits for somebody else each
 // time.
 // clang-format off
 enum class [[nodiscard]] Next : uint8_t {
-  kDone, kPassThrough, kGrow, kWarmUp, kSync, kHandle, kTrim, kJoin, kSettle, kAwaitRoom, kGoPast,
+  kDone, kPassThrough, kGrow, kWarmUp, kSync, kHandle, kTrim, kJoin, kSettle, kAwaitRoom, kBypass,
 };
 // clang-format on
-inline constexpr size_t kSteps = static_cast<size_t>(Next::kGoPast) + 1;
+inline constexpr size_t kSteps = static_cast<size_t>(Next::kBypass) + 1;
 
 // 0: as often as there is something to wait for. Two steps may be undone by another thread: they
 // are in vain after so many.
@@ -82,7 +82,7 @@ constexpr uint32_t MostTimes(Next next) {
 // A part of the call may have been done.
 constexpr bool MayComeLater(Next next) {
   return next == Next::kJoin || next == Next::kSettle || next == Next::kAwaitRoom ||
-         next == Next::kGoPast;
+         next == Next::kBypass;
 }
 
 // The step after an append: kUndeclared and kBadBuffer are its caller's.

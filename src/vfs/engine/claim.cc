@@ -92,7 +92,7 @@ long Claim::TakePath(int dirfd, const char* path, bool follow) {
 long Claim::ToChange() {
   if (inode_ == 0) return 0;
   passing_.Begin(tag_);
-  return passing_.GoPast(-1);
+  return passing_.Bypass(-1);
 }
 
 Claim::~Claim() {

@@ -41,7 +41,7 @@ void Passing::End() {
 
 // A process that cannot have the pool is as one without NVCache, where others do not see to it in
 // time: pending groups may undo its call after a power failure.
-long Passing::GoPast(int fd) const {
+long Passing::Bypass(int fd) const {
   if (tally_ == nullptr) return 0;
   {
     const TallyLock lock(*tally_);

@@ -27,7 +27,7 @@ class Passing {
   // Before a call past the log: the file's pending groups are settled, by the descriptor (-1: by
   // the checkpoint), or recovery would undo the call. Until the end nothing else will be. No lock.
   // -EIO: the disk refuses, so the call must fail.
-  long GoPast(int fd) const;
+  long Bypass(int fd) const;
 
  private:
   uint64_t tag_ = 0;  // 0: it is not

@@ -157,7 +157,7 @@ void DescribeAnew() {
   });
 }
 
-// A process that has waited for the file's pending groups (Passing::GoPast) counts as passing until
+// A process that has waited for the file's pending groups (Passing::Bypass) counts as passing until
 // it is marked.
 void ForgetTally(const File& file) {
   if (!engine.leases.is_open() || !engine.file_systems.MayBeShared(file.device)) return;

@@ -293,13 +293,13 @@ bool JoinThrough(int fd) {
   return sys::Fstat(fd, &st) == 0 && engine.checkpoint.Cover(fd, st);
 }
 
-long LeaveLog(int fd, Passing* passing) {
+long BypassLogOf(int fd, Passing* passing) {
   if (const long error = TakeOver(fd); error < 0) return error;
   {
     Access access;
     if (access.Enter(fd, Access::kData) == 0 && !access.cached()) passing->Begin(access.file());
   }
-  return passing->GoPast(fd);
+  return passing->Bypass(fd);
 }
 
 bool EndThrough(const File& file) {

@@ -8,7 +8,7 @@
 //   Passing          the process says so, before it looks for the tag, until the call is over
 //   no tag           the kernel's call, and that is all
 //   a tag, known     WriteThrough: the kernel's call, and a record of it, under the tally's lock
-//   else             PastLog, and the kernel's call
+//   else             BypassingCall, and the kernel's call
 //
 //   unknown --- SettleThrough: a sync, a record of it, and nobody passes -------> known
 //   known   --- a call past the log, or a lock that was taken away ------------> unknown
@@ -26,13 +26,13 @@ namespace nvcache::vfs {
 
 // A call that the kernel makes on a file of its own, and that is in no log. Until it is over,
 // nobody begins to cache the file, and no process takes it for known.
-class PastLog {
+class BypassingCall {
  public:
   // `passing` has begun with the file. Leaves that.
-  PastLog(int fd, Access& access, const Passing& passing)
-      : at_work_(access), error_(passing.GoPast(fd)) {}
-  PastLog(const PastLog&) = delete;
-  PastLog& operator=(const PastLog&) = delete;
+  BypassingCall(int fd, Access& access, const Passing& passing)
+      : at_work_(access), error_(passing.Bypass(fd)) {}
+  BypassingCall(const BypassingCall&) = delete;
+  BypassingCall& operator=(const BypassingCall&) = delete;
   // 0; -EIO: the call must fail.
   long error() const { return error_; }
 
@@ -49,7 +49,7 @@ bool JoinThrough(int fd);
 // Before something is done to the descriptor's file that is in no log: nothing of it is pending any
 // more, and until `passing` ends, nobody takes it for known. No lock. 0, or what the disk says to
 // that: then it must not be done.
-long LeaveLog(int fd, Passing* passing);
+long BypassLogOf(int fd, Passing* passing);
 // The file is this process's alone, and about to be cached: it has no tally any more. False:
 // something of it is pending. File lock, exclusive.
 bool EndThrough(const File& file);

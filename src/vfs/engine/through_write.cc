@@ -123,14 +123,14 @@ Next WriteBegun(const ThroughWrite& write, const Position& position, uint64_t at
     attempt.unlogged = true;
     if (is_short) return attempt.End(n);
     attempt.done += written;
-    return Next::kGoPast;
+    return Next::kBypass;
   }
   *cursor = source;
   attempt.done += written;
   Tallies::Raise(write.tally.lsn, writer->Draw());
   if (!write.lock.IsOwn()) {
     attempt.unlogged = true;
-    return Next::kGoPast;
+    return Next::kBypass;
   }
   writer->Commit();
   return Next::kDone;
@@ -145,10 +145,10 @@ Next WriteGroup(const ThroughWrite& write, uint64_t length, Cursor* cursor) {
   const auto at = static_cast<uint64_t>(found);
   // An append is one call of the kernel's, even if another process takes the lock away.
   const bool whole = write.appends;
-  if (whole && !engine.log.HoldsWhole(at, length)) return Next::kGoPast;
+  if (whole && !engine.log.HoldsWhole(at, length)) return Next::kBypass;
   sys::Scratch<pool::FileRecord> scratch;
   for (pool::FileRecord* record = nullptr;; record = scratch.get()) {
-    if (record != nullptr && !DescribeThrough(write.call.fd, file, record)) return Next::kGoPast;
+    if (record != nullptr && !DescribeThrough(write.call.fd, file, record)) return Next::kBypass;
     nvlog::GroupWriter writer(engine.log, file.tag, write.bypasses);
     const Outcome outcome = writer.BeginData(at, length, record, whole);
     if (outcome == Outcome::kUndeclared && record == nullptr) continue;
@@ -196,7 +196,7 @@ bool EndsBeyondEveryOffset(const WriteCall& call, uint64_t total) {
 }
 
 // True: a record of the call would need something that cannot be had.
-bool GoesPast(const Access& access, const WriteCall& call, uint64_t total, bool appends) {
+bool MustBypass(const Access& access, const WriteCall& call, uint64_t total, bool appends) {
   if (EndsBeyondEveryOffset(call, total)) return true;
   const Description& description = access.description();
   const bool has_own_offset =
@@ -205,19 +205,19 @@ bool GoesPast(const Access& access, const WriteCall& call, uint64_t total, bool 
          engine.pool().seats().ThroughFailed() != 0;
 }
 
-// With the tally's lock. kDone, kAwaitRoom; kGoPast: recovery would not find the file, or somebody
+// With the tally's lock. kDone, kAwaitRoom; kBypass: recovery would not find the file, or somebody
 // has taken the lock away.
 Next LogTruncate(int fd, File& file, uint64_t length, Tally& tally, const TallyLock& lock,
                  uint64_t bypasses) {
   sys::Scratch<pool::FileRecord> scratch;
   for (pool::FileRecord* record = nullptr;; record = scratch.get()) {
-    if (record != nullptr && !DescribeThrough(fd, file, record)) return Next::kGoPast;
+    if (record != nullptr && !DescribeThrough(fd, file, record)) return Next::kBypass;
     nvlog::GroupWriter writer(engine.log, file.tag, bypasses);
     const Outcome outcome = writer.BeginMark(nvlog::Kind::kTruncate, length, 0, record);
     if (outcome == Outcome::kUndeclared && record == nullptr) continue;
     if (outcome != Outcome::kDone) return NextOf(outcome);
     Tallies::Raise(tally.lsn, writer.Draw());
-    if (!lock.IsOwn()) return Next::kGoPast;
+    if (!lock.IsOwn()) return Next::kBypass;
     writer.Commit();
     engine.checkpoint.NotePending();
     return Next::kDone;
@@ -234,7 +234,7 @@ Next WriteThrough(Access& access, const WriteCall& call, uint64_t total, const P
     return Next::kJoin;
   }
   const bool appends = access.AppendsTo({call.offset, total, call.flags});
-  if (GoesPast(access, call, total, appends)) return Next::kGoPast;
+  if (MustBypass(access, call, total, appends)) return Next::kBypass;
   const int fd = DescriptorFor(access, call, appends);
   Tally& tally = *passing.tally();
   const TallyLock lock(tally);
@@ -242,7 +242,7 @@ Next WriteThrough(Access& access, const WriteCall& call, uint64_t total, const P
   if (now.tag != passing.tag() || !now.known || !IsOwnTable()) {
     // Its next fsync settles the file; but one that is written without has to be settled here.
     const bool settles = attempt->promises_sync && !attempt->Took(Next::kSettle);
-    return settles ? Next::kSettle : Next::kGoPast;
+    return settles ? Next::kSettle : Next::kBypass;
   }
   NoteBypasses(access.file(), now.bypasses);
   engine.checkpoint.NotePending();
@@ -256,11 +256,11 @@ Next TruncateThrough(Access& access, int fd, uint64_t length, const Passing& pas
   const PoolPin pin;
   File& file = access.file();
   if (!pin.ok() || !engine.checkpoint.Covers(file.device)) return Next::kJoin;
-  if (engine.pool().seats().ThroughFailed() != 0) return Next::kGoPast;
+  if (engine.pool().seats().ThroughFailed() != 0) return Next::kBypass;
   Tally& tally = *passing.tally();
   const TallyLock lock(tally);
   const Standing now = Tallies::StandingOf(tally);
-  if (now.tag != passing.tag() || !now.known || !IsOwnTable()) return Next::kGoPast;
+  if (now.tag != passing.tag() || !now.known || !IsOwnTable()) return Next::kBypass;
   NoteBypasses(file, now.bypasses);
   const auto log = [&] { return LogTruncate(fd, file, length, tally, lock, now.bypasses); };
   if (const Next next = log(); next != Next::kDone) return next;
