@@ -60,9 +60,9 @@ inline constexpr uint32_t kBucketsOfPage = kPage / sizeof(Bucket);
 inline constexpr uint32_t kLevels = 3;
 inline constexpr uint32_t kLevelPages[kLevels] = {1, 8, 64};
 
-inline constexpr uint32_t kFirstBuckets = (kPage - sizeof(PassingCounts)) / sizeof(Bucket);
+inline constexpr uint32_t kFirstBuckets = (kPage - sizeof(InFlightCounts)) / sizeof(Bucket);
 struct FirstPage {
-  PassingCounts passing;
+  InFlightCounts in_flight;
   Bucket buckets[kFirstBuckets];
 };
 union alignas(kPage) Page {
@@ -99,8 +99,8 @@ struct alignas(64) Slot {
   // So many its owner uses; the other pages have marks of former owners. 0: there was no room
   // for a page, and all files whose bit in `touched` is set count as used.
   std::atomic<uint16_t> levels;
-  std::atomic<uint16_t> passing;  // an owner's without a page; for all classes
-  std::atomic<uint16_t> naming;   // its calls that change names, or may
+  std::atomic<uint16_t> in_flight;  // an owner's without a page; for all classes
+  std::atomic<uint16_t> naming;     // its calls that change names, or may
   // So many of its cells are marked with kHandedOn, or buckets are crowded; 0 only if none is.
   sys::Word handed_on;
 };

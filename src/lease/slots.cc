@@ -189,10 +189,10 @@ void Slots::Clear(Slot& slot) {
     for (uint64_t left = slot.touched.load(); left != 0; left &= left - 1) {
       ClearLines(&page.buckets[__builtin_ctzll(left)], sizeof(Bucket));
     }
-    ClearLines(&page.passing, sizeof(page.passing));
+    ClearLines(&page.in_flight, sizeof(page.in_flight));
   }
   slot.levels.store(has_page ? 1 : 0);
-  slot.passing.store(0);
+  slot.in_flight.store(0);
   slot.naming.store(0);
   slot.touched.store(0);
 }

@@ -138,22 +138,22 @@ bool Tallies::IsCheckpointWanted() const { return leases_.shared_->wanted.load()
 std::atomic<uint16_t>& Tallies::Count(uint32_t slot, uint64_t tag) const {
   NVCACHE_CHECK(slot < kMaxProcesses);
   Slot& line = leases_.shared_->slots[slot];
-  if (line.levels.load(std::memory_order_relaxed) == 0) return line.passing;
-  return leases_.FirstPageOf(line).passing.count[(tag >> 32) % kPassingClasses];
+  if (line.levels.load(std::memory_order_relaxed) == 0) return line.in_flight;
+  return leases_.FirstPageOf(line).in_flight.count[(tag >> 32) % kInFlightClasses];
 }
 
 // With a full fence behind it: no later load comes before it. A slot that was lost is another
 // process's.
-void Tallies::BeginPassing(uint64_t tag) const {
+void Tallies::BeginInFlight(uint64_t tag) const {
   if (!leases_.lost()) Count(leases_.slot_, tag).fetch_add(1);
 }
 
-void Tallies::EndPassing(uint64_t tag) const {
+void Tallies::EndInFlight(uint64_t tag) const {
   if (!leases_.lost()) Count(leases_.slot_, tag).fetch_sub(1);
 }
 
 // A process that passes has shared the file before: so the others of the class are told apart.
-bool Tallies::AnybodyPasses(uint64_t tag, uint64_t device, uint64_t inode) const {
+bool Tallies::AnybodyInFlight(uint64_t tag, uint64_t device, uint64_t inode) const {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const uint32_t n = leases_.mark();
   const uint64_t number = NumberTagOf(device, inode);
@@ -414,8 +414,8 @@ bool Tallies::TryLock(Tally& tally, uint64_t* lock) const {
   return OwnerOf(seen) == 0 && tally.lock.compare_exchange_strong(seen, *lock);
 }
 
-// Nobody uses the lock before the file is unknown. The old owner is passing until it has come back
-// or died, and finds its loss.
+// Nobody uses the lock before the file is unknown. The old owner is in flight until it has come
+// back or died, and finds its loss.
 bool Tallies::TakeAway(Tally& tally, uint64_t seen, uint64_t* lock) const {
   *lock = Own(seen);
   if (!tally.lock.compare_exchange_strong(seen, *lock)) return false;

@@ -69,14 +69,14 @@ class Tallies {
   bool IsCheckpointWanted() const;
 
   // ---- Passing
-  void BeginPassing(uint64_t tag) const;
-  void EndPassing(uint64_t tag) const;
+  void BeginInFlight(uint64_t tag) const;
+  void EndInFlight(uint64_t tag) const;
   // Some process that lives, and uses the file with that number, is; this one counts.
-  bool AnybodyPasses(uint64_t tag, uint64_t device, uint64_t inode) const;
+  bool AnybodyInFlight(uint64_t tag, uint64_t device, uint64_t inode) const;
 
   // ---- Names
-  // Before a call that changes names, or may, while its folders are looked up; until it is passing
-  // for each of them, or over.
+  // Before a call that changes names, or may, while its folders are looked up; until it is in
+  // flight for each of them, or over.
   void BeginNaming() const;
   void EndNaming() const;
   // Somebody has given a folder a tally. True: each process that lives was in between no more at
@@ -84,8 +84,8 @@ class Tallies {
   bool AwaitNaming() const;
   // Whether this process, when it passes for the one, is taken to pass for the other.
   bool AreOneClass(uint64_t a, uint64_t b) const;
-  // Some process that lives is passing for the folder, or one of its class, beyond `own` calls of
-  // this one. More than there are would hide another thread's.
+  // Some process that lives has a call in flight for the folder, or one of its class, beyond `own`
+  // calls of this one. More than there are would hide another thread's.
   bool AnybodyChanges(uint64_t tag, uint32_t own) const;
   // Some folder has had a tally. A process that gives it one says so before. All are on one device
   // at a time.

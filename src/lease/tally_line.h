@@ -30,11 +30,11 @@ static_assert(sizeof(Tally) == 64);
 
 // A process says that it is at a call that changes a file and is in no log: from before it looks
 // for the file's tag, until the call is over. A count for each of some classes of files.
-inline constexpr uint32_t kPassingClasses = 128;
-struct alignas(64) PassingCounts {
-  std::atomic<uint16_t> count[kPassingClasses];
+inline constexpr uint32_t kInFlightClasses = 128;
+struct alignas(64) InFlightCounts {
+  std::atomic<uint16_t> count[kInFlightClasses];
 };
-static_assert(sizeof(PassingCounts) == 256);
+static_assert(sizeof(InFlightCounts) == 256);
 
 }  // namespace nvcache::lease
 

@@ -96,11 +96,11 @@ long AttributeCall::Begin(uint32_t set) {
   set_ = set;
   if (inode_ == 0) return 0;
   if (engine.process.asleep() && !sys::IsSharing()) const TableLock wakes;
-  tally_ = passing_.Begin(Tag());
+  tally_ = in_flight_.Begin(Tag());
   if (tally_ == nullptr) return 0;
-  if (st_.st_ino == 0 && (!Look() || Tag() != passing_.tag())) {
-    passing_.End();  // the program has put something else there, unseen
-    tally_ = st_.st_ino != 0 ? passing_.Begin(Tag()) : nullptr;
+  if (st_.st_ino == 0 && (!Look() || Tag() != in_flight_.tag())) {
+    in_flight_.End();  // the program has put something else there, unseen
+    tally_ = st_.st_ino != 0 ? in_flight_.Begin(Tag()) : nullptr;
     if (tally_ == nullptr) return 0;
   }
   const Standing now = Tallies::StandingOf(*tally_);
@@ -110,7 +110,7 @@ long AttributeCall::Begin(uint32_t set) {
   }
   if (engine.tallies.IsPending(*tally_)) JoinDevice(fd_, st_);
   tally_ = nullptr;
-  return passing_.Bypass(-1);
+  return in_flight_.Bypass(-1);
 }
 
 // Recovery looks for the file by the path, where it has no right to use handles.
@@ -211,11 +211,11 @@ void AttributeCall::LogChange() {
     const NamesLock lock;
     const Standing now = Tallies::StandingOf(*tally_);
     struct statx st;
-    logged = lock.can_log() && now.known && now.tag == passing_.tag() &&
+    logged = lock.can_log() && now.known && now.tag == in_flight_.tag() &&
              Identify(now.bypasses, &st) && CommitAttributes(*record_, lock, tally_, now);
-    if (logged) KeepLeft(passing_.tag(), MarkOf(st_), MarkOf(st));
+    if (logged) KeepLeft(in_flight_.tag(), MarkOf(st_), MarkOf(st));
   }
-  if (!logged) passing_.Bypass(-1);
+  if (!logged) in_flight_.Bypass(-1);
 }
 
 }  // namespace nvcache::vfs

@@ -8,7 +8,7 @@
 #include "src/pool/name_record.h"
 #include "src/sys/born_stat.h"
 #include "src/sys/scratch.h"
-#include "src/vfs/engine/passing.h"
+#include "src/vfs/engine/in_flight.h"
 #include "src/vfs/unseen.h"
 
 namespace nvcache::vfs {
@@ -55,7 +55,7 @@ class AttributeCall {
   bool owns_fd_ = false;
   uint32_t set_ = 0;
   lease::Tally* tally_ = nullptr;
-  Passing passing_;
+  InFlight in_flight_;
   UnseenCall unseen_;
   sys::Scratch<pool::NameRecord> record_;
 };

@@ -25,14 +25,14 @@ uint64_t TagOfCreated(const NameRecord& record) {
 }
 
 bool MayBeWrittenUnseen(const File& file) {
-  return engine.tallies.AnybodyPasses(TagOf(file), file.device, file.inode) ||
+  return engine.tallies.AnybodyInFlight(TagOf(file), file.device, file.inode) ||
          engine.leases.IsHandedOn(file.device, file.inode);
 }
 
 }  // namespace
 
 // A process that has written to it before it has the tag has left some bytes there; one that is at
-// it still is passing.
+// it still is in flight.
 void BeginKnown(int fd, const NameRecord* record) {
   sys::BornStat st;
   if (record == nullptr && sys::Look(fd, &st) < 0) return;
@@ -75,7 +75,7 @@ void BeginKnownLink(const NameRecord& record, uint64_t tag, uint64_t mark) {
   Tally& tally = engine.tallies.At(tag);
   if (!engine.tallies.SetTag(tally, tag)) return;
   const Standing then = Tallies::StandingOf(tally);
-  if (then.tag != tag || engine.tallies.AnybodyPasses(tag, record.device, record.file.inode)) {
+  if (then.tag != tag || engine.tallies.AnybodyInFlight(tag, record.device, record.file.inode)) {
     return;
   }
   if (Tallies::Change(tally, then, {tag, then.bypasses, true})) tally.left.store(mark);
@@ -89,7 +89,7 @@ void SyncElsewhere(int fd) {
       !folder.Find(AT_FDCWD, path.get(), false)) {
     return engine.tallies.NoteUnlogged(0);  // wherever it is
   }
-  folder.BeginPassing();
+  folder.BeginInFlight();
   if (folder.tally() == nullptr) return engine.tallies.NoteUnlogged(folder.device());
   folder.Bypass();
   if (!folder.MakeKnown(1) && !folder.Sync()) engine.tallies.NoteUnlogged(0);

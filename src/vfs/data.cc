@@ -220,14 +220,14 @@ long WriteToKernel(const WriteCall& call, uint64_t done) {
 
 // One attempt at a write to a file of the kernel's.
 Next TryKernel(Access& access, const WriteCall& call, uint64_t total, Attempt* attempt) {
-  Passing passing;
+  InFlight in_flight;
   File& file = access.file();
-  lease::Tally* tally = passing.Begin(file);
+  lease::Tally* tally = in_flight.Begin(file);
   if (tally != nullptr && engine.turns.IsNews(file)) engine.turns.Look(file, call.fd, *tally, 1);
   if (tally != nullptr && !attempt->Took(Next::kBypass)) {
-    return WriteThrough(access, call, total, passing, attempt);
+    return WriteThrough(access, call, total, in_flight, attempt);
   }
-  const BypassingCall past(call.fd, access, passing);
+  const BypassingCall past(call.fd, access, in_flight);
   return attempt->End(past.error() < 0 ? past.error() : WriteToKernel(call, attempt->done));
 }
 

@@ -72,10 +72,10 @@ void NoteCopyInChild(int fd) {
   Description* description = sys::IsSharing() ? engine.descriptors.OfParent(fd) : kUntracked;
   const File* file = IsDescription(description) ? description->file.load() : nullptr;
   if (file == nullptr || description->given.exchange(true) || !description->writes()) return;
-  Passing passing;
-  passing.Begin(*file);
+  InFlight in_flight;
+  in_flight.Begin(*file);
   if (engine.leases.is_open()) engine.leases.HandOn(file->device, file->inode);
-  passing.Bypass(-1);
+  in_flight.Bypass(-1);
 }
 
 // Its own descriptor of the file of leases tells it who lives.

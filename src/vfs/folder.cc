@@ -102,22 +102,22 @@ bool IsEmptyFolder(int dirfd, const char* name) {
 // ----------------------------------------------------------------------------------------- Folder
 
 Folder::~Folder() {
-  EndPassing();
+  EndInFlight();
   if (owns_fd_) sys::Close(fd_);
 }
 
-void Folder::BeginPassing() {
-  passing_ = true;
-  engine.tallies.BeginPassing(tag_);
+void Folder::BeginInFlight() {
+  in_flight_ = true;
+  engine.tallies.BeginInFlight(tag_);
 }
 
-bool Folder::PassesFor(uint64_t tag) const {
-  return passing_ && engine.tallies.AreOneClass(tag_, tag);
+bool Folder::IsInFlightFor(uint64_t tag) const {
+  return in_flight_ && engine.tallies.AreOneClass(tag_, tag);
 }
 
-void Folder::EndPassing() {
-  if (passing_ && engine.leases.is_open()) engine.tallies.EndPassing(tag_);
-  passing_ = false;
+void Folder::EndInFlight() {
+  if (in_flight_ && engine.leases.is_open()) engine.tallies.EndInFlight(tag_);
+  in_flight_ = false;
 }
 
 void Folder::Take(const sys::BornStat& st) {
@@ -230,7 +230,7 @@ bool Folder::MakeKnown(uint32_t own) {
   return false;
 }
 
-// A process that changes a name without having seen the tag is passing still when it is asked who
+// A process that changes a name without having seen the tag is in flight still when it is asked who
 // is; the sync comes after that, and covers the calls that are over. A process that sees the tag
 // makes the folder unknown.
 bool Folder::SyncToKnow(uint32_t own) {

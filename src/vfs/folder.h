@@ -66,13 +66,13 @@ class Folder {
 
   // Around a call that changes its names, or may: before it is asked whether it has a tally. Ends
   // with the folder's life at the latest.
-  void BeginPassing();
-  void EndPassing();
+  void BeginInFlight();
+  void EndInFlight();
 
-  // A process passing for this one is taken to pass for a folder with that tag.
-  bool PassesFor(uint64_t tag) const;
+  // A process in flight for this one is taken for one of a folder with that tag.
+  bool IsInFlightFor(uint64_t tag) const;
 
-  // Has it be known, by a real sync. `own`: so often the caller is passing for it, or another
+  // Has it be known, by a real sync. `own`: so often the caller is in flight for it, or another
   // folder of its class. False: it cannot be just now. It need not be open then. No lock.
   bool MakeKnown(uint32_t own);
   // fsync. No lock.
@@ -93,7 +93,7 @@ class Folder {
   int dirfd_ = -1;
   int fd_ = -1;
   bool owns_fd_ = false;
-  bool passing_ = false;
+  bool in_flight_ = false;
   uint64_t device_ = 0;
   uint64_t inode_ = 0;
   uint64_t birth_ = 0;  // sys::BornStat

@@ -54,7 +54,7 @@ long Lend(int fd, bool forever) {
 
 long HandOn(int fd, bool forever) {
   if (long error = Lend(fd, forever); error < 0) return error;
-  Passing passing;
+  InFlight in_flight;
   {
     TableLock lock;
     Description* description = engine.descriptors.Of(fd);
@@ -62,13 +62,13 @@ long HandOn(int fd, bool forever) {
     description->given.store(true);
     if (!description->writes() || !HandOn(*description->file.load())) return 0;
   }
-  return BypassLogOf(fd, &passing);
+  return BypassLogOf(fd, &in_flight);
 }
 
 long PassThrough(int fd, bool forever) {
   if (!IsDescription(engine.descriptors.Of(fd))) return NotTracked(fd);
-  Passing passing;
-  if (long error = BypassLogOf(fd, &passing); error < 0) return error;
+  InFlight in_flight;
+  if (long error = BypassLogOf(fd, &in_flight); error < 0) return error;
   TableLock lock;
   Description* description = engine.descriptors.Of(fd);
   if (!IsDescription(description)) return 0;
@@ -108,14 +108,14 @@ long LendPath(int dirfd, const char* path, bool forever) {
 long PassThroughPath(int dirfd, const char* path) {
   if (!engine.active()) return 0;
   if (!SeesPaths()) return ReleaseUnseen();
-  Passing passing;
+  InFlight in_flight;
   {
     TableLock lock;
     const File* file = engine.files.FindByPath(dirfd, path, true);
     if (file == nullptr) return 0;
-    passing.Begin(*file);
+    in_flight.Begin(*file);
   }
-  if (long error = passing.Bypass(-1); error < 0) return error;
+  if (long error = in_flight.Bypass(-1); error < 0) return error;
   TableLock lock;
   File* file = engine.files.FindByPath(dirfd, path, true);
   if (file == nullptr) return 0;
@@ -161,9 +161,9 @@ bool IsWatched(const File& file) { return IsFollowed(file.state.load()); }
 
 // A mapped file, which stays known to us.
 long PassThroughMapped(File& file) {
-  Passing passing;
-  passing.Begin(file);
-  if (long error = passing.Bypass(-1); error < 0) return error;
+  InFlight in_flight;
+  in_flight.Begin(file);
+  if (long error = in_flight.Bypass(-1); error < 0) return error;
   TableLock lock;
   return PassThrough(file);
 }

@@ -71,8 +71,8 @@ void HandOnInherited() {
       });
     }
     if (tallied < 0) return;
-    Passing passing;
-    BypassLogOf(tallied, &passing);
+    InFlight in_flight;
+    BypassLogOf(tallied, &in_flight);
   }
 }
 

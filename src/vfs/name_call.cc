@@ -213,7 +213,7 @@ void NameCall::End() {
     folders_.NoteUnlogged();
   }
   owed_ = Owed::kNothing;
-  folders_.EndPassing();
+  folders_.EndInFlight();
 }
 
 }  // namespace nvcache::vfs

@@ -4,7 +4,7 @@
 // The steps of such a call, and what each of them writes for those that follow:
 //
 //   step      where         writes                                          for
-//   find      NameFolders   the folders, which the process is passing for   all
+//   find      NameFolders   the folders, which the process is in flight for   all
 //   prepare   NameCall      way_ and error_; in record_ all but files       guard, make
 //             Create        found_, which the open looks at                 make
 //             Bypass        owed_, if the log cannot have the call          end

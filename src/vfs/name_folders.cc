@@ -49,13 +49,13 @@ bool NameFolders::AreWanted() const { return naming_ && engine.tallies.HasFolder
 
 bool NameFolders::Find(int dirfd, const char* path, bool slashes) {
   has_to_ = AreWanted() && to_.Find(dirfd, path, slashes);
-  if (has_to_) to_.BeginPassing();
+  if (has_to_) to_.BeginInFlight();
   return has_to_;
 }
 
 bool NameFolders::FindFrom(int dirfd, const char* path, bool slashes) {
   has_from_ = from_.Find(dirfd, path, slashes, has_to_ ? &to_ : nullptr);
-  if (has_from_) from_.BeginPassing();
+  if (has_from_) from_.BeginInFlight();
   return has_from_;
 }
 
@@ -74,7 +74,8 @@ bool NameFolders::FitOneRecord() const {
 }
 
 uint32_t NameFolders::CountOwn(uint64_t tag) const {
-  return static_cast<uint32_t>(to_.PassesFor(tag)) + static_cast<uint32_t>(from_.PassesFor(tag));
+  return static_cast<uint32_t>(to_.IsInFlightFor(tag)) +
+         static_cast<uint32_t>(from_.IsInFlightFor(tag));
 }
 
 // ----------------------------------------------------------------------------------------- Logging
@@ -140,9 +141,9 @@ void NameFolders::NoteUnlogged() {
   if (!has_to_ && !has_from_) engine.tallies.NoteUnlogged(0);
 }
 
-void NameFolders::EndPassing() {
-  to_.EndPassing();
-  from_.EndPassing();
+void NameFolders::EndInFlight() {
+  to_.EndInFlight();
+  from_.EndInFlight();
 }
 
 }  // namespace nvcache::vfs

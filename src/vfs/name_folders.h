@@ -11,7 +11,7 @@ namespace nvcache::vfs {
 
 // The folders of a call that changes names (name_call.h): that of the name which it makes or takes
 // away, and that of the old name, if the call has one. The process is naming until they are found,
-// and passing for each of them until the call is over.
+// and in flight for each of them until the call is over.
 class NameFolders {
  public:
   // `changes`: the call changes a name, or may.
@@ -36,7 +36,7 @@ class NameFolders {
   bool has_from() const { return has_from_; }
   Folder& to() { return to_; }
   const Folder& from() const { return from_; }
-  // How often this call is passing for that folder, or is taken to.
+  // How often this call is in flight for that folder, or is taken to.
   uint32_t CountOwn(uint64_t tag) const;
 
   // Has them be known, and open, if `opens`. False: they cannot be just now. No lock.
@@ -55,7 +55,7 @@ class NameFolders {
   // The kernel has made a call in folders that had no tally. Where syncs have to wait for such
   // names, their folder is worth to be known. No lock.
   void NoteUnlogged();
-  void EndPassing();
+  void EndInFlight();
 
  private:
   bool MakeOneKnown(Folder& folder) const { return folder.MakeKnown(CountOwn(folder.tag())); }

@@ -242,20 +242,20 @@ namespace {
 
 // One attempt at a cut of a file of the kernel's.
 Next TruncateKernel(int fd, Access& access, off_t length, Attempt* attempt) {
-  Passing passing;
+  InFlight in_flight;
   File& file = access.file();
-  lease::Tally* tally = passing.Begin(file);
+  lease::Tally* tally = in_flight.Begin(file);
   if (tally != nullptr && engine.turns.IsNews(file)) engine.turns.Look(file, fd, *tally, 1);
   if (tally != nullptr && !attempt->Took(Next::kBypass)) {
     const auto end = static_cast<uint64_t>(length);
-    const Next next = TruncateThrough(access, fd, end, passing, attempt);
+    const Next next = TruncateThrough(access, fd, end, in_flight, attempt);
     if (attempt->unlogged) {
       access.Leave();
       SettleThrough(fd);
     }
     if (next != Next::kBypass) return next;
   }
-  const BypassingCall past(fd, access, passing);
+  const BypassingCall past(fd, access, in_flight);
   return attempt->End(past.error() < 0 ? past.error() : sys::Ftruncate(fd, length));
 }
 
@@ -286,9 +286,9 @@ long Fallocate(int fd, int mode, off_t offset, off_t length) {
     Access access;
     if (const long r = access.Enter(fd, Access::kData); r != 0) return r;
     if (!access.cached()) {
-      Passing passing;
-      passing.Begin(access.file());
-      const BypassingCall past(fd, access, passing);
+      InFlight in_flight;
+      in_flight.Begin(access.file());
+      const BypassingCall past(fd, access, in_flight);
       return past.error() < 0 ? past.error() : sys::Fallocate(fd, mode, offset, length);
     }
   }

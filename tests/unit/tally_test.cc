@@ -358,18 +358,18 @@ TEST_F(TallyTest, WhatIsAnotherFilesIsNotTakenForOpen) {
 
 TEST_F(TallyTest, WhoPassesIsSeen) {
   const uint64_t tag = TagOfFile(kInode);
-  const auto anybody = [&] { return tallies_.AnybodyPasses(tag, kDevice, kInode); };
+  const auto anybody = [&] { return tallies_.AnybodyInFlight(tag, kDevice, kInode); };
   const auto share_and_pass = [](Member& member) {
     member.leases.Share(kDevice, kInode);
-    member.tallies.BeginPassing(TagOfFile(kInode));
+    member.tallies.BeginInFlight(TagOfFile(kInode));
   };
   EXPECT_FALSE(anybody());
   share_and_pass(own_);
-  tallies_.BeginPassing(tag);
+  tallies_.BeginInFlight(tag);
   EXPECT_TRUE(anybody());
-  tallies_.EndPassing(tag);
+  tallies_.EndInFlight(tag);
   EXPECT_TRUE(anybody());
-  tallies_.EndPassing(tag);
+  tallies_.EndInFlight(tag);
   EXPECT_FALSE(anybody());
   Other other(folder_.path(), share_and_pass);
   EXPECT_TRUE(anybody());
@@ -382,19 +382,19 @@ TEST_F(TallyTest, WhoPassesIsSeen) {
 }
 
 TEST_F(TallyTest, WhoPassesAnotherFileOfTheClassIsNotInTheWay) {
-  const auto class_of = [](uint64_t inode) { return (TagOfFile(inode) >> 32) % kPassingClasses; };
+  const auto class_of = [](uint64_t inode) { return (TagOfFile(inode) >> 32) % kInFlightClasses; };
   uint64_t twin = kInode + 1;
   while (class_of(twin) != class_of(kInode)) ++twin;
   const Other other(folder_.path(), [=](Member& member) {
     member.leases.Share(kDevice, twin);
-    member.tallies.BeginPassing(TagOfFile(twin));
+    member.tallies.BeginInFlight(TagOfFile(twin));
   });
   own_.leases.Share(kDevice, twin);
-  tallies_.BeginPassing(TagOfFile(twin));
-  EXPECT_TRUE(tallies_.AnybodyPasses(TagOfFile(twin), kDevice, twin));
-  EXPECT_FALSE(tallies_.AnybodyPasses(TagOfFile(kInode), kDevice, kInode));
-  tallies_.EndPassing(TagOfFile(twin));
-  EXPECT_TRUE(tallies_.AnybodyPasses(TagOfFile(twin), kDevice, twin));
+  tallies_.BeginInFlight(TagOfFile(twin));
+  EXPECT_TRUE(tallies_.AnybodyInFlight(TagOfFile(twin), kDevice, twin));
+  EXPECT_FALSE(tallies_.AnybodyInFlight(TagOfFile(kInode), kDevice, kInode));
+  tallies_.EndInFlight(TagOfFile(twin));
+  EXPECT_TRUE(tallies_.AnybodyInFlight(TagOfFile(twin), kDevice, twin));
 }
 
 TEST_F(TallyTest, WhoHasNoPageSaysNotOfWhat) {
@@ -409,19 +409,19 @@ TEST_F(TallyTest, WhoHasNoPageSaysNotOfWhat) {
   };
   const auto other = start([](Member& member) {
     for (const uint64_t inode : {kInode, kInode + 1}) member.leases.Share(kDevice, inode);
-    member.tallies.BeginPassing(TagOfFile(kInode));
+    member.tallies.BeginInFlight(TagOfFile(kInode));
   });
   const auto idle = start([](Member& member) {
     member.leases.Share(kDevice, kInode);
-    member.tallies.BeginPassing(TagOfFile(kInode));
-    member.tallies.EndPassing(TagOfFile(kInode));
+    member.tallies.BeginInFlight(TagOfFile(kInode));
+    member.tallies.EndInFlight(TagOfFile(kInode));
   });
-  EXPECT_TRUE(tallies_.AnybodyPasses(tag, kDevice, kInode));
-  EXPECT_TRUE(tallies_.AnybodyPasses(TagOfFile(kInode + 1), kDevice, kInode + 1));
+  EXPECT_TRUE(tallies_.AnybodyInFlight(tag, kDevice, kInode));
+  EXPECT_TRUE(tallies_.AnybodyInFlight(TagOfFile(kInode + 1), kDevice, kInode + 1));
   other->Kill();
-  EXPECT_FALSE(tallies_.AnybodyPasses(tag, kDevice, kInode));
+  EXPECT_FALSE(tallies_.AnybodyInFlight(tag, kDevice, kInode));
   const auto next = start([](Member&) {});
-  EXPECT_FALSE(tallies_.AnybodyPasses(tag, kDevice, kInode)) << "nor does who has its slot";
+  EXPECT_FALSE(tallies_.AnybodyInFlight(tag, kDevice, kInode)) << "nor does who has its slot";
 }
 
 TEST_F(TallyTest, TheLockIsForOne) {

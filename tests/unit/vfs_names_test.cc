@@ -259,7 +259,7 @@ TEST_IN_ENGINE(VfsNamesTest, ANewFolderIsKnown) {
   ::close(sub);
 }
 
-// Passing for the one, this process is taken to pass for the other.
+// InFlight for the one, this process is taken to pass for the other.
 TEST_IN_ENGINE(VfsNamesTest, ANewFolderOfItsFoldersClassIsKnown) {
   int found = 0;
   for (int i = 0; i < 5000 && found < 3; ++i) {
@@ -279,10 +279,10 @@ TEST_IN_ENGINE(VfsNamesTest, AFolderThatAnotherThreadChangesIsNotKnown) {
   EXPECT_EQ(::mkdir(Path("d").c_str(), 0750), 0);
   test::WriteFile(Path("d/a"), "a");
   const uint64_t tag = TagOf(Path("d"));
-  engine.tallies.BeginPassing(tag);
+  engine.tallies.BeginInFlight(tag);
   EXPECT_EQ(Rename("d/a", "b"), 0);
   EXPECT_FALSE(IsKnown(tag));
-  engine.tallies.EndPassing(tag);
+  engine.tallies.EndInFlight(tag);
   EXPECT_EQ(Rename("b", "d/a"), 0);
   EXPECT_TRUE(IsKnown(tag));
 }

@@ -70,7 +70,7 @@ class VfsThroughTest : public EngineTest {
   static uint64_t TagOf(int fd) { return lease::TagOf(BornStatOf(fd)); }
   static bool MayBeWrittenUnseen(int fd) {
     const struct stat st = StatOf(fd);
-    return engine.tallies.AnybodyPasses(TagOf(fd), st.st_dev, st.st_ino) ||
+    return engine.tallies.AnybodyInFlight(TagOf(fd), st.st_dev, st.st_ino) ||
            engine.leases.IsHandedOn(st.st_dev, st.st_ino);
   }
   // With truncations to the size that the file has. Something of it is in the log.
@@ -390,7 +390,7 @@ TEST_IN_ENGINE(VfsThroughTest, AWriteToAnUnknownFileIsTheKernelsAlone) {
 TEST_IN_ENGINE(VfsThroughTest, WhileANeighbourPassesNothingIsKnown) {
   const Closing fd(Open("a", O_RDWR | O_CREAT));
   const uint64_t tag = TagOf(fd);
-  auto neighbour = NeighbourOf(fd, [=](auto&, Tallies& tallies) { tallies.BeginPassing(tag); });
+  auto neighbour = NeighbourOf(fd, [=](auto&, Tallies& tallies) { tallies.BeginInFlight(tag); });
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
     Fsync(fd);
@@ -1038,10 +1038,10 @@ TEST_IN_ENGINE(VfsThroughTest, AfterAnErrorNobodyWaitsForTheCheckpoint) {
   EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
   engine.pool().seats().SetThroughFailed(EIO);
   const uint64_t begin = sys::Now(CLOCK_MONOTONIC);
-  Passing passing;
-  EXPECT_NE(passing.Begin(TagOf(fd)), nullptr);
-  EXPECT_EQ(passing.Bypass(-1), -EIO);
-  passing.End();
+  InFlight in_flight;
+  EXPECT_NE(in_flight.Begin(TagOf(fd)), nullptr);
+  EXPECT_EQ(in_flight.Bypass(-1), -EIO);
+  in_flight.End();
   EXPECT_LT(sys::Now(CLOCK_MONOTONIC) - begin, 10ull * 1000 * 1000 * 1000);
   EXPECT_TRUE(IsPending(fd));
 }

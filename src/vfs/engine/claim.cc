@@ -91,12 +91,12 @@ long Claim::TakePath(int dirfd, const char* path, bool follow) {
 
 long Claim::ToChange() {
   if (inode_ == 0) return 0;
-  passing_.Begin(tag_);
-  return passing_.Bypass(-1);
+  in_flight_.Begin(tag_);
+  return in_flight_.Bypass(-1);
 }
 
 Claim::~Claim() {
-  passing_.End();
+  in_flight_.End();
   if (!taken_) return;
   TableLock lock;
   if (engine.leases.is_open()) engine.leases.Drop(device_, inode_, false);

@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "src/sys/born_stat.h"
-#include "src/vfs/engine/passing.h"
+#include "src/vfs/engine/in_flight.h"
 
 namespace nvcache::vfs {
 
@@ -46,7 +46,7 @@ class Claim {
   bool taken_ = false;
   bool has_waited_ = false;
   bool is_no_folder_ = false;
-  Passing passing_;
+  InFlight in_flight_;
 };
 
 // The descriptor's file is kForeign. No lock.

@@ -157,8 +157,8 @@ void DescribeAnew() {
   });
 }
 
-// A process that has waited for the file's pending groups (Passing::Bypass) counts as passing until
-// it is marked.
+// A process that has waited for the file's pending groups (InFlight::Bypass) counts as in flight
+// until it is marked.
 void ForgetTally(const File& file) {
   if (!engine.leases.is_open() || !engine.file_systems.MayBeShared(file.device)) return;
   engine.leases.MarkHandedOn(file.device, file.inode);

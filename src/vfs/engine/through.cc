@@ -64,7 +64,7 @@ bool LogSettled(int fd, File& file, Lsn bound, uint64_t bypasses) {
 }
 
 bool MayBeWrittenUnseen(const Identity& id) {
-  return engine.tallies.AnybodyPasses(id.tag, id.device, id.inode) ||
+  return engine.tallies.AnybodyInFlight(id.tag, id.device, id.inode) ||
          engine.leases.IsHandedOn(id.device, id.inode);
 }
 
@@ -293,13 +293,13 @@ bool JoinThrough(int fd) {
   return sys::Fstat(fd, &st) == 0 && engine.checkpoint.Cover(fd, st);
 }
 
-long BypassLogOf(int fd, Passing* passing) {
+long BypassLogOf(int fd, InFlight* in_flight) {
   if (const long error = TakeOver(fd); error < 0) return error;
   {
     Access access;
-    if (access.Enter(fd, Access::kData) == 0 && !access.cached()) passing->Begin(access.file());
+    if (access.Enter(fd, Access::kData) == 0 && !access.cached()) in_flight->Begin(access.file());
   }
-  return passing->Bypass(fd);
+  return in_flight->Bypass(fd);
 }
 
 bool EndThrough(const File& file) {

@@ -5,7 +5,7 @@
 // (src/lease/tally.h), where all processes find it. The steps of a call that changes a file of the
 // kernel's:
 //
-//   Passing          the process says so, before it looks for the tag, until the call is over
+//   InFlight          the process says so, before it looks for the tag, until the call is over
 //   no tag           the kernel's call, and that is all
 //   a tag, known     WriteThrough: the kernel's call, and a record of it, under the tally's lock
 //   else             BypassingCall, and the kernel's call
@@ -19,7 +19,7 @@
 
 #include "src/vfs/engine/access.h"
 #include "src/vfs/engine/attempt.h"
-#include "src/vfs/engine/passing.h"
+#include "src/vfs/engine/in_flight.h"
 #include "src/vfs/engine/settle.h"
 
 namespace nvcache::vfs {
@@ -28,9 +28,9 @@ namespace nvcache::vfs {
 // nobody begins to cache the file, and no process takes it for known.
 class BypassingCall {
  public:
-  // `passing` has begun with the file. Leaves that.
-  BypassingCall(int fd, Access& access, const Passing& passing)
-      : at_work_(access), error_(passing.Bypass(fd)) {}
+  // `in_flight` has begun with the file. Leaves that.
+  BypassingCall(int fd, Access& access, const InFlight& in_flight)
+      : at_work_(access), error_(in_flight.Bypass(fd)) {}
   BypassingCall(const BypassingCall&) = delete;
   BypassingCall& operator=(const BypassingCall&) = delete;
   // 0; -EIO: the call must fail.
@@ -47,9 +47,9 @@ void BeginThrough(File& file, int fd);
 // Attaches the pool, to use the tally of the descriptor's file. False: it cannot. No lock.
 bool JoinThrough(int fd);
 // Before something is done to the descriptor's file that is in no log: nothing of it is pending any
-// more, and until `passing` ends, nobody takes it for known. No lock. 0, or what the disk says to
+// more, and until `in_flight` ends, nobody takes it for known. No lock. 0, or what the disk says to
 // that: then it must not be done.
-long BypassLogOf(int fd, Passing* passing);
+long BypassLogOf(int fd, InFlight* in_flight);
 // The file is this process's alone, and about to be cached: it has no tally any more. False:
 // something of it is pending. File lock, exclusive.
 bool EndThrough(const File& file);
@@ -58,14 +58,14 @@ bool EndThrough(const File& file);
 // has in the log. False: it cannot; nothing has happened. Table lock, and the file's, exclusive.
 bool HandOverFile(File& file);
 
-// One attempt at a write, or at the rest of it. The file's lock, shared; `passing` has found a
+// One attempt at a write, or at the rest of it. The file's lock, shared; `in_flight` has found a
 // tally.
-Next WriteThrough(Access& access, const WriteCall& call, uint64_t total, const Passing& passing,
+Next WriteThrough(Access& access, const WriteCall& call, uint64_t total, const InFlight& in_flight,
                   Attempt* attempt);
 
 // One attempt at ftruncate of a known file, by way of the log; unless it is kDone, nothing has
-// happened. The file's lock, shared; `passing` has found a tally.
-Next TruncateThrough(Access& access, int fd, uint64_t length, const Passing& passing,
+// happened. The file's lock, shared; `in_flight` has found a tally.
+Next TruncateThrough(Access& access, int fd, uint64_t length, const InFlight& in_flight,
                      Attempt* attempt);
 
 // The descriptor is about to be closed: its tally keeps how the file is now. If it is so when it is
@@ -87,9 +87,9 @@ bool GetTag(lease::Tally& tally, uint64_t tag);
 long EndPending(const lease::Tally& tally);
 
 // Syncs the descriptor's file, by that descriptor: nothing is pending of it then, and the file is
-// known unless somebody is passing. 0, or what the kernel says; -EIO as well if an earlier sync has
-// failed, by whatever process, as long as something is pending, and once more. kNotOurs: it has no
-// tally. No lock.
+// known unless somebody is in flight. 0, or what the kernel says; -EIO as well if an earlier sync
+// has failed, by whatever process, as long as something is pending, and once more. kNotOurs: it has
+// no tally. No lock.
 long SettleThrough(int fd);
 
 // fsync of a file with a tally: 0, at once if it is known; or as SettleThrough.

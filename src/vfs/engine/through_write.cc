@@ -226,7 +226,7 @@ Next LogTruncate(int fd, File& file, uint64_t length, Tally& tally, const TallyL
 
 }  // namespace
 
-Next WriteThrough(Access& access, const WriteCall& call, uint64_t total, const Passing& passing,
+Next WriteThrough(Access& access, const WriteCall& call, uint64_t total, const InFlight& in_flight,
                   Attempt* attempt) {
   const PoolPin pin;
   if (!pin.ok() || !engine.checkpoint.Covers(access.file().device) ||
@@ -236,10 +236,10 @@ Next WriteThrough(Access& access, const WriteCall& call, uint64_t total, const P
   const bool appends = access.AppendsTo({call.offset, total, call.flags});
   if (MustBypass(access, call, total, appends)) return Next::kBypass;
   const int fd = DescriptorFor(access, call, appends);
-  Tally& tally = *passing.tally();
+  Tally& tally = *in_flight.tally();
   const TallyLock lock(tally);
   const Standing now = Tallies::StandingOf(tally);
-  if (now.tag != passing.tag() || !now.known || !IsOwnTable()) {
+  if (now.tag != in_flight.tag() || !now.known || !IsOwnTable()) {
     // Its next fsync settles the file; but one that is written without has to be settled here.
     const bool settles = attempt->promises_sync && !attempt->Took(Next::kSettle);
     return settles ? Next::kSettle : Next::kBypass;
@@ -251,16 +251,16 @@ Next WriteThrough(Access& access, const WriteCall& call, uint64_t total, const P
 
 // Once before the call: the log must not bring back a part of the bytes that the kernel cuts off.
 // Once after it, for the checkpoint may have passed the first by then, and not the call.
-Next TruncateThrough(Access& access, int fd, uint64_t length, const Passing& passing,
+Next TruncateThrough(Access& access, int fd, uint64_t length, const InFlight& in_flight,
                      Attempt* attempt) {
   const PoolPin pin;
   File& file = access.file();
   if (!pin.ok() || !engine.checkpoint.Covers(file.device)) return Next::kJoin;
   if (engine.pool().seats().ThroughFailed() != 0) return Next::kBypass;
-  Tally& tally = *passing.tally();
+  Tally& tally = *in_flight.tally();
   const TallyLock lock(tally);
   const Standing now = Tallies::StandingOf(tally);
-  if (now.tag != passing.tag() || !now.known || !IsOwnTable()) return Next::kBypass;
+  if (now.tag != in_flight.tag() || !now.known || !IsOwnTable()) return Next::kBypass;
   NoteBypasses(file, now.bypasses);
   const auto log = [&] { return LogTruncate(fd, file, length, tally, lock, now.bypasses); };
   if (const Next next = log(); next != Next::kDone) return next;

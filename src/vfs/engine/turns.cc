@@ -62,7 +62,7 @@ void Turns::GiveBackAll() {
 }
 
 // The numbers of groups and bypasses are read first. A call of ours that comes later than the look
-// at the file changes them, or is seen to be passing.
+// at the file changes them, or is seen to be in flight.
 void Turns::Keep(File& file) {
   if (!engine.leases.is_open() || !IsKernels(file.state.load())) return;
   Tally* tally = engine.tallies.Find(TagOf(file));
@@ -93,7 +93,7 @@ void Turns::List(File& file) {
 }
 
 // A file that was opened in this turn was looked at then.
-void Turns::Look(File& file, int fd, Tally& tally, uint32_t passing) {
+void Turns::Look(File& file, int fd, Tally& tally, uint32_t in_flight) {
   const uint64_t turn = turn_.load();
   const bool opened_since = file.turn.load() == 0;
   file.turn_fd.store(fd);
@@ -104,7 +104,7 @@ void Turns::Look(File& file, int fd, Tally& tally, uint32_t passing) {
     if (sys::Fstat(fd, &st) < 0) return;
     if (!IsAsItWasLeft(tally, st)) {
       const bool ours = left == 0 || tally.left.load() != left ||
-                        engine.tallies.AnybodyChanges(TagOf(file), passing) ||
+                        engine.tallies.AnybodyChanges(TagOf(file), in_flight) ||
                         Tallies::Progress(tally) != left_at;
       if (!ours && file.left_written != BytesMark(st)) WrittenOutside(file, fd);
       const TallyLock lock(tally);

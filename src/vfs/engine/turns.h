@@ -40,9 +40,9 @@ class Turns {
   bool IsNews(const File& file) const {
     return file.turn.load(std::memory_order_relaxed) != turn_.load(std::memory_order_relaxed);
   }
-  // So it is looked at, before that happens by the descriptor. `passing`: so many calls of the
-  // caller's are passing for it. File lock, shared.
-  void Look(File& file, int fd, lease::Tally& tally, uint32_t passing);
+  // So it is looked at, before that happens by the descriptor. `in_flight`: so many calls of the
+  // caller's are in flight for it. File lock, shared.
+  void Look(File& file, int fd, lease::Tally& tally, uint32_t in_flight);
 
  private:
   void GiveBackAll();

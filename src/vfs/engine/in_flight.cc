@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "src/vfs/engine/passing.h"
+#include "src/vfs/engine/in_flight.h"
 
 #include "src/sys/check.h"
 #include "src/sys/kernel.h"
@@ -22,26 +22,26 @@ bool HasNoName(int fd) {
 
 }  // namespace
 
-Tally* Passing::Begin(uint64_t tag) {
+Tally* InFlight::Begin(uint64_t tag) {
   NVCACHE_CHECK(tag_ == 0);
   if (tag == 0 || !engine.leases.is_open()) return nullptr;
   tag_ = tag;
-  engine.tallies.BeginPassing(tag_);
+  engine.tallies.BeginInFlight(tag_);
   tally_ = engine.tallies.Find(tag_);
   return tally_;
 }
 
-Tally* Passing::Begin(const File& file) { return Begin(TagOf(file)); }
+Tally* InFlight::Begin(const File& file) { return Begin(TagOf(file)); }
 
-void Passing::End() {
-  if (tag_ != 0 && engine.leases.is_open()) engine.tallies.EndPassing(tag_);
+void InFlight::End() {
+  if (tag_ != 0 && engine.leases.is_open()) engine.tallies.EndInFlight(tag_);
   tag_ = 0;
   tally_ = nullptr;
 }
 
 // A process that cannot have the pool is as one without NVCache, where others do not see to it in
 // time: pending groups may undo its call after a power failure.
-long Passing::Bypass(int fd) const {
+long InFlight::Bypass(int fd) const {
   if (tally_ == nullptr) return 0;
   {
     const TallyLock lock(*tally_);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#ifndef NVCACHE_VFS_ENGINE_PASSING_H_
-#define NVCACHE_VFS_ENGINE_PASSING_H_
+#ifndef NVCACHE_VFS_ENGINE_IN_FLIGHT_H_
+#define NVCACHE_VFS_ENGINE_IN_FLIGHT_H_
 
 #include "src/lease/tally.h"
 
@@ -10,12 +10,12 @@ struct File;
 
 // The process is at a call that changes a file whose bytes are the kernel's, or may (through.h).
 // For as long as it lives.
-class Passing {
+class InFlight {
  public:
-  Passing() = default;
-  ~Passing() { End(); }
-  Passing(const Passing&) = delete;
-  Passing& operator=(const Passing&) = delete;
+  InFlight() = default;
+  ~InFlight() { End(); }
+  InFlight(const InFlight&) = delete;
+  InFlight& operator=(const InFlight&) = delete;
 
   // The file's tally, looked for afterwards; null: it has none.
   lease::Tally* Begin(uint64_t tag);
@@ -36,4 +36,4 @@ class Passing {
 
 }  // namespace nvcache::vfs
 
-#endif  // NVCACHE_VFS_ENGINE_PASSING_H_
+#endif  // NVCACHE_VFS_ENGINE_IN_FLIGHT_H_
