@@ -366,10 +366,10 @@ uint32_t Tallies::Progress(const Tally& tally) {
   return static_cast<uint32_t>((tally.lsn.load() * kMix ^ bypasses) * kMix >> 32);
 }
 
-void Tallies::KeepLeft(Tally& tally, uint64_t left, uint32_t left_at) {
-  tally.left.store(0);
-  tally.left_at.store(left_at);
-  tally.left.store(left);
+void Tallies::CarryCloseStamp(Tally& tally, uint64_t stamp, uint32_t stamped_at) {
+  tally.close_stamp.store(0);
+  tally.stamped_at.store(stamped_at);
+  tally.close_stamp.store(stamp);
 }
 
 bool Tallies::SetTag(Tally& tally, uint64_t tag) const {

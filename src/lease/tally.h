@@ -142,8 +142,8 @@ class Tallies {
   static void Raise(std::atomic<uint64_t>& field, uint64_t lsn);
   // A number that changes with every call on the file that a process under NVCache makes.
   static uint32_t Progress(const Tally& tally);
-  // Tally::left. `left_at`: Progress() before the file was looked at.
-  static void KeepLeft(Tally& tally, uint64_t left, uint32_t left_at);
+  // Tally::close_stamp. `stamped_at`: Progress() before the file was looked at.
+  static void CarryCloseStamp(Tally& tally, uint64_t close_stamp, uint32_t stamped_at);
   // The tally is the file's. False: it is another's.
   bool SetTag(Tally& tally, uint64_t tag) const;
   // Nobody's, unless something of its file is pending.

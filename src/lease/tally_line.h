@@ -17,14 +17,15 @@ namespace nvcache::lease {
 struct alignas(64) Tally {
   std::atomic<uint64_t> tag;  // the standing, in 16 bytes
   std::atomic<uint64_t> word;
-  std::atomic<uint64_t> lock;     // its owner, a process, and how often it was taken
-  std::atomic<uint64_t> lsn;      // no group of the file has a higher one
-  std::atomic<uint64_t> settled;  // groups of the file below it count no more
-  sys::Word waiters;              // that sleep until the lock is free
-  std::atomic<uint32_t> left_at;  // Progress(), when the last field was set
-  std::atomic<uint64_t> warmed;   // a folder's: when it, or a file in it, was synced last
-  std::atomic<uint64_t> left;     // a file's mark: when it was closed last, or when a
-                                  // process that had written to it let go of a lock; 0: not known
+  std::atomic<uint64_t> lock;        // its owner, a process, and how often it was taken
+  std::atomic<uint64_t> lsn;         // no group of the file has a higher one
+  std::atomic<uint64_t> settled;     // groups of the file below it count no more
+  sys::Word waiters;                 // that sleep until the lock is free
+  std::atomic<uint32_t> stamped_at;  // Progress(), when the last field was set
+  std::atomic<uint64_t> warmed;      // a folder's: when it, or a file in it, was synced last
+  std::atomic<uint64_t>
+      close_stamp;  // a file's stamp: when it was closed last, or when a
+                    // process that had written to it let go of a lock; 0: not known
 };
 static_assert(sizeof(Tally) == 64);
 

@@ -176,7 +176,7 @@ void KeepStanding(int fd, const sys::BornStat& before) {
   if (st.st_mtim.tv_sec != before.st_mtim.tv_sec || st.st_mtim.tv_nsec != before.st_mtim.tv_nsec) {
     return;
   }
-  KeepLeft(tag, MarkOf(before), MarkOf(st));
+  CarryCloseStamp(tag, StampOf(before), StampOf(st));
 }
 
 // Bytes that are written after a mode was taken away do not come back with it; times protect
@@ -213,7 +213,7 @@ void AttributeCall::LogChange() {
     struct statx st;
     logged = lock.can_log() && now.known && now.tag == in_flight_.tag() &&
              Identify(now.bypasses, &st) && CommitAttributes(*record_, lock, tally_, now);
-    if (logged) KeepLeft(in_flight_.tag(), MarkOf(st_), MarkOf(st));
+    if (logged) CarryCloseStamp(in_flight_.tag(), StampOf(st_), StampOf(st));
   }
   if (!logged) in_flight_.Bypass(-1);
 }

@@ -71,14 +71,14 @@ void BeginKnownFolder(int dirfd, const char* name, uint64_t tag, uint32_t own) {
   if (IsEmptyFolder(dirfd, name)) Tallies::Change(tally, then, {tag, then.bypasses, true});
 }
 
-void BeginKnownLink(const NameRecord& record, uint64_t tag, uint64_t mark) {
+void BeginKnownLink(const NameRecord& record, uint64_t tag, uint64_t stamp) {
   Tally& tally = engine.tallies.At(tag);
   if (!engine.tallies.SetTag(tally, tag)) return;
   const Standing then = Tallies::StandingOf(tally);
   if (then.tag != tag || engine.tallies.AnybodyInFlight(tag, record.device, record.file.inode)) {
     return;
   }
-  if (Tallies::Change(tally, then, {tag, then.bypasses, true})) tally.left.store(mark);
+  if (Tallies::Change(tally, then, {tag, then.bypasses, true})) tally.close_stamp.store(stamp);
 }
 
 void SyncElsewhere(int fd) {

@@ -18,9 +18,9 @@ namespace nvcache::vfs {
 void BeginKnown(int fd, const pool::NameRecord* record);
 // The folder was just made. `own`: Folder::MakeKnown. Lock of names.
 void BeginKnownFolder(int dirfd, const char* name, uint64_t tag, uint32_t own);
-// The symbolic link was just made: its owner and times will be in the log. `mark`: MarkOf() it.
+// The symbolic link was just made: its owner and times will be in the log. `stamp`: StampOf() it.
 // Lock of names.
-void BeginKnownLink(const pool::NameRecord& record, uint64_t tag, uint64_t mark);
+void BeginKnownLink(const pool::NameRecord& record, uint64_t tag, uint64_t stamp);
 // The descriptor's file was made where no NameCall has found its folder: by a symbolic link that
 // led nowhere, say. The folder that it is in now is synced. No lock.
 void SyncElsewhere(int fd);

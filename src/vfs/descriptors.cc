@@ -57,7 +57,7 @@ void NoteClosing(const Description* description) {
 long CloseTracked(int fd) {
   Description* description = engine.descriptors.Of(fd);
   NoteClosing(description);
-  if (description->references == 1) NoteLeft(fd, *description);
+  if (description->references == 1) NoteCloseStamp(fd, *description);
   engine.descriptors.Set(fd, Closing());
   const long error = engine.files.DropReference(*description);
   engine.descriptors.Set(fd, kUntracked);

@@ -61,21 +61,21 @@ NameFiles::~NameFiles() {
   if (loser_fd_ >= 0) sys::Close(loser_fd_);
 }
 
-void NameFiles::Gets(const struct statx& st) { named_ = {lease::TagOf(st), MarkOf(st)}; }
+void NameFiles::Gets(const struct statx& st) { named_ = {lease::TagOf(st), StampOf(st)}; }
 
 void NameFiles::LosesLast(const struct statx& st) { gone_tag_ = lease::TagOf(st); }
 
 void NameFiles::LosesOne(const Folder& folder, const struct statx& st) {
   const long fd = sys::Openat(folder.fd(), folder.name(), O_PATH | O_NOFOLLOW | O_CLOEXEC);
   loser_fd_ = fd >= 0 ? static_cast<int>(fd) : -1;
-  loser_ = {lease::TagOf(st), MarkOf(st)};
+  loser_ = {lease::TagOf(st), StampOf(st)};
 }
 
 void NameFiles::NoteNew() const {
   Tally* tally = engine.tallies.Find(named_.tag);
   if (tally == nullptr) return;
   Tallies::Forget(*tally);
-  tally->left.store(named_.mark);
+  tally->close_stamp.store(named_.stamp);
 }
 
 void NameFiles::NoteLost() const {
@@ -83,7 +83,7 @@ void NameFiles::NoteLost() const {
   if (loser_fd_ < 0) return;
   NoteMove(loser_.tag);
   struct stat st;
-  if (sys::Fstat(loser_fd_, &st) == 0) KeepLeft(loser_.tag, loser_.mark, MarkOf(st));
+  if (sys::Fstat(loser_fd_, &st) == 0) CarryCloseStamp(loser_.tag, loser_.stamp, StampOf(st));
 }
 
 bool NameFiles::NoteMoved(const Folder& folder, uint64_t inode) const {
@@ -91,7 +91,7 @@ bool NameFiles::NoteMoved(const Folder& folder, uint64_t inode) const {
   struct stat st;
   if (sys::Fstatat(folder.fd(), folder.name(), &st, AT_SYMLINK_NOFOLLOW) < 0) return false;
   if (st.st_ino != inode) return false;
-  KeepLeft(named_.tag, named_.mark, MarkOf(st));
+  CarryCloseStamp(named_.tag, named_.stamp, StampOf(st));
   return true;
 }
 

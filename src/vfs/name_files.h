@@ -40,13 +40,13 @@ class NameFiles {
   // has that name, so somebody without the log has changed the names between the look and the call.
   bool NoteMoved(const Folder& folder, uint64_t inode) const;
 
-  // The tag of what gets a name, and MarkOf() it before the call.
+  // The tag of what gets a name, and StampOf() it before the call.
   uint64_t tag() const { return named_.tag; }
-  uint64_t mark() const { return named_.mark; }
+  uint64_t stamp() const { return named_.stamp; }
 
  private:
   struct Marked {
-    uint64_t tag = 0, mark = 0;
+    uint64_t tag = 0, stamp = 0;
   };
   Marked named_;  // gets a name
   Marked loser_;  // loses one of its names

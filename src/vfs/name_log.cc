@@ -56,17 +56,17 @@ bool CommitAttributes(const NameRecord& record, const NamesLock& lock, Tally* ta
                 [&] { return lock.IsOwn() && Tallies::StandingOf(*tally) == then; });
 }
 
-uint64_t MarkOf(const struct statx& st) {
-  return MarkOf({st.stx_ctime.tv_sec, st.stx_ctime.tv_nsec}, st.stx_size);
+uint64_t StampOf(const struct statx& st) {
+  return StampOf({st.stx_ctime.tv_sec, st.stx_ctime.tv_nsec}, st.stx_size);
 }
 
-uint64_t MarkOf(const struct stat& st) {
-  return MarkOf(st.st_ctim, static_cast<uint64_t>(st.st_size));
+uint64_t StampOf(const struct stat& st) {
+  return StampOf(st.st_ctim, static_cast<uint64_t>(st.st_size));
 }
 
-void KeepLeft(uint64_t tag, uint64_t before, uint64_t after) {
+void CarryCloseStamp(uint64_t tag, uint64_t before, uint64_t after) {
   Tally* tally = engine.tallies.Find(tag);
-  if (tally != nullptr) tally->left.compare_exchange_strong(before, after);
+  if (tally != nullptr) tally->close_stamp.compare_exchange_strong(before, after);
 }
 
 }  // namespace nvcache::vfs

@@ -29,10 +29,10 @@ bool CommitAttributes(const pool::NameRecord& record, const NamesLock& lock, lea
                       const lease::Standing& then);
 
 // How a file is left (through.h).
-uint64_t MarkOf(const struct statx& st);
-uint64_t MarkOf(const struct stat& st);
+uint64_t StampOf(const struct statx& st);
+uint64_t StampOf(const struct stat& st);
 // The call has changed the file's time of change, and nobody else: it is still as it was left.
-void KeepLeft(uint64_t tag, uint64_t before, uint64_t after);
+void CarryCloseStamp(uint64_t tag, uint64_t before, uint64_t after);
 
 }  // namespace nvcache::vfs
 

@@ -46,8 +46,8 @@ TEST(StatesTest, WhatOnlyACachedFileHas) {
        }},
       {"removed", [](File& file) { file.removed.store(true); }},
       {"publishes", [](File& file) { file.publishes = true; }},
-      {"left", [](File& file) { file.left = 1; }},
-      {"written_mark", [](File& file) { file.written_mark = 1; }},
+      {"close_stamp", [](File& file) { file.close_stamp = 1; }},
+      {"written_stamp", [](File& file) { file.written_stamp = 1; }},
       {"written_outside", [](File& file) { file.written_outside.store(true); }},
   };
   for (const Field& field : fields) {

@@ -39,12 +39,12 @@ void File::Begin(const sys::BornStat& st, uint32_t number) {
   locks.store(0);
   turn.store(0);
   turn_fd.store(-1);
-  left_written = 0;
+  bytes_stamp = 0;
 }
 
 void File::EndCaching() {
   publishes = false;
-  left = written_mark = 0;
+  close_stamp = written_stamp = 0;
   written_outside.store(false);
   removed.store(false);
 }

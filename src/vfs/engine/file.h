@@ -54,7 +54,7 @@ struct File : dramcache::CachedFile {
   // whose members stay there when the memory is another file's.
   std::atomic<uint64_t> turn{0};
   std::atomic<int> turn_fd{-1};
-  uint64_t left_written = 0;
+  uint64_t bytes_stamp = 0;
   std::atomic<bool> in_turn{false};
   File* turn_next = nullptr;
 
@@ -79,12 +79,12 @@ struct File : dramcache::CachedFile {
   bool publishes = false;
   // Its mtime and size in the kernel after the last batch; how many changes of ours there had been
   // then. 0: not known. For the cleanup thread alone.
-  uint64_t written_mark = 0;
+  uint64_t written_stamp = 0;
   uint32_t written_changes = 0, written_kernel_changes = 0;
   // A program without NVCache was seen to have written to it: it is to be given back.
   std::atomic<bool> written_outside{false};
-  // The mark of its last close (MarkOf in through.h); 0: not known.
-  uint64_t left = 0;
+  // The stamp of its last close (StampOf in through.h); 0: not known.
+  uint64_t close_stamp = 0;
 
   // ----
 

@@ -103,7 +103,7 @@ void Files::BeginUse(File& file, const struct stat& st) {
   const uint64_t tag = TagOf(file);
   lease::Tally* tally = engine.tallies.Find(tag);
   if (tally == nullptr) return;
-  if (!IsAsItWasLeft(*tally, st) && !engine.tallies.IsOpenElsewhere(tag))
+  if (!MatchesCloseStamp(*tally, st) && !engine.tallies.IsOpenElsewhere(tag))
     lease::Tallies::Forget(*tally);
   SayOpen(file);
 }
@@ -165,7 +165,7 @@ long Files::DropReference(Description& description) {
   description.file.store(nullptr, std::memory_order_release);
   if (file.descriptions == nullptr && file.state.load() == State::kCached) {
     Publish(file);
-    NoteLeft(file);
+    NoteCloseStamp(file);
   }
   const int error = file.errors.Take(&description.errors_heard);
   file.lock.Unlock();

@@ -23,8 +23,8 @@ bool IsOursSince(const File& file) {
 
 }  // namespace
 
-uint64_t BytesMark(const struct stat& st) {
-  return MarkOf(st.st_mtim, static_cast<uint64_t>(st.st_size));
+uint64_t BytesStamp(const struct stat& st) {
+  return StampOf(st.st_mtim, static_cast<uint64_t>(st.st_size));
 }
 
 void WrittenOutside(const File& file, int fd) {
@@ -47,8 +47,8 @@ namespace {
 // The time is read between two looks at our own changes.
 bool IsAsWeLeftIt(const File& file) {
   struct stat st;
-  return file.written_mark == 0 || IsOursSince(file) || sys::Fstat(file.backing_fd, &st) < 0 ||
-         IsOursSince(file) || BytesMark(st) == file.written_mark;
+  return file.written_stamp == 0 || IsOursSince(file) || sys::Fstat(file.backing_fd, &st) < 0 ||
+         IsOursSince(file) || BytesStamp(st) == file.written_stamp;
 }
 
 }  // namespace
@@ -69,14 +69,14 @@ void NoteWritten(File& file) {
   file.written_changes = file.changes.load();
   file.written_kernel_changes = file.kernel_changes.load();
   const bool is_quiet = file.written_kernel_changes % 2 == 0;
-  file.written_mark = is_quiet && sys::Fstat(file.backing_fd, &st) == 0 ? BytesMark(st) : 0;
+  file.written_stamp = is_quiet && sys::Fstat(file.backing_fd, &st) == 0 ? BytesStamp(st) : 0;
 }
 
 void BeginToWatch(File& file, const struct stat& st) {
   NVCACHE_CHECK(file.lock.IsLockedExclusive());
   file.written_changes = file.changes.load();
   file.written_kernel_changes = file.kernel_changes.load();
-  file.written_mark = BytesMark(st);
+  file.written_stamp = BytesStamp(st);
 }
 
 void GiveBackWrittenOutside() {

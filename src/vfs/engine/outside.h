@@ -19,7 +19,7 @@
 namespace nvcache::vfs {
 
 // A number for the file's bytes: its mtime and size. Never 0.
-uint64_t BytesMark(const struct stat& st);
+uint64_t BytesStamp(const struct stat& st);
 
 // It was seen. The file's syncs are real for as long as this process has it open, in all processes.
 // `fd`: a descriptor of it. Any thread, with any lock.

@@ -94,8 +94,8 @@ void CheckFields(const File& file) {
     return;
   }
   NVCACHE_CHECK(file.pages.empty() && file.erasures.empty());
-  NVCACHE_CHECK(!file.removed.load() && !file.publishes && file.left == 0);
-  NVCACHE_CHECK(file.written_mark == 0 && !file.written_outside.load());
+  NVCACHE_CHECK(!file.removed.load() && !file.publishes && file.close_stamp == 0);
+  NVCACHE_CHECK(file.written_stamp == 0 && !file.written_outside.load());
   if (state == State::kLost) {
     NVCACHE_CHECK(file.forever);
     return;

@@ -49,7 +49,7 @@
 //                                   for a lock            Check opens it
 //   removed                         -                     any                 -         -
 //   publishes, left                 -                     any                 -         -
-//   written_mark, written_outside   -                     any                 -         -
+//   written_stamp, written_outside   -                     any                 -         -
 //   forever                         any                   -                   any       true
 //   exclusive lease                 no                    yes                 no        no
 //   its tally (through.h)           kPassThrough: another file's, or unknown.

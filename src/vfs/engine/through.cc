@@ -190,33 +190,34 @@ void NoteBypasses(File& file, uint64_t bypasses) {
 
 // ------------------------------------------------------------------------------ Beginning, ending
 
-uint64_t MarkOf(const timespec& changed, uint64_t size) {
+uint64_t StampOf(const timespec& changed, uint64_t size) {
   constexpr uint64_t kSecond = 1000 * 1000 * 1000;
   const auto time =
       static_cast<uint64_t>(changed.tv_sec) * kSecond + static_cast<uint64_t>(changed.tv_nsec);
   return (time ^ size << 40) | 1;
 }
 
-void NoteLeft(int fd, const Description& description) {
+void NoteCloseStamp(int fd, const Description& description) {
   const File& file = *description.file.load();
   if (!description.writes() && !file.said_open) return;
   if (!engine.leases.is_open() || !IsKernels(file.state.load())) return;
   Tally* tally = engine.tallies.Find(TagOf(file));
   struct stat st;
   if (tally == nullptr) return;
-  const uint32_t left_at = Tallies::Progress(*tally);
+  const uint32_t stamped_at = Tallies::Progress(*tally);
   if (!Tallies::StandingOf(*tally).known || sys::Fstat(fd, &st) < 0) return;
-  Tallies::KeepLeft(*tally, MarkOf(st.st_ctim, static_cast<uint64_t>(st.st_size)), left_at);
+  Tallies::CarryCloseStamp(*tally, StampOf(st.st_ctim, static_cast<uint64_t>(st.st_size)),
+                           stamped_at);
 }
 
-void NoteLeft(File& file) {
+void NoteCloseStamp(File& file) {
   struct stat st;
   const bool seen = file.publishes && sys::Fstat(file.backing_fd, &st) == 0;
-  file.left = seen ? MarkOf(st.st_ctim, static_cast<uint64_t>(st.st_size)) : 0;
+  file.close_stamp = seen ? StampOf(st.st_ctim, static_cast<uint64_t>(st.st_size)) : 0;
 }
 
-bool IsAsItWasLeft(const Tally& tally, const struct stat& st) {
-  return tally.left.load() == MarkOf(st.st_ctim, static_cast<uint64_t>(st.st_size));
+bool MatchesCloseStamp(const Tally& tally, const struct stat& st) {
+  return tally.close_stamp.load() == StampOf(st.st_ctim, static_cast<uint64_t>(st.st_size));
 }
 
 bool GetTag(Tally& tally, uint64_t tag) {
@@ -257,7 +258,7 @@ Lsn LogPublished(File& file, Tally& tally, Standing* then) {
 void LeaveKnown(const File& file) {
   NVCACHE_CHECK(file.descriptions == nullptr && file.pending.load() == 0);
   const Identity id = {file.device, file.inode, TagOf(file)};
-  if (file.left == 0 || file.forever || file.failing.load() != 0 || !IsWhole(file) ||
+  if (file.close_stamp == 0 || file.forever || file.failing.load() != 0 || !IsWhole(file) ||
       !IsOwnTable() || engine.leases.lost() || engine.pool().seats().ThroughFailed() != 0) {
     return;
   }
@@ -266,12 +267,13 @@ void LeaveKnown(const File& file) {
   const Standing then = Tallies::StandingOf(tally);
   struct stat st;
   if (then.tag != id.tag || MayBeWrittenUnseen(id) || sys::Fstat(file.backing_fd, &st) < 0 ||
-      st.st_nlink == 0 || MarkOf(st.st_ctim, static_cast<uint64_t>(st.st_size)) != file.left) {
+      st.st_nlink == 0 ||
+      StampOf(st.st_ctim, static_cast<uint64_t>(st.st_size)) != file.close_stamp) {
     return;
   }
-  const uint32_t left_at = Tallies::Progress(tally);
+  const uint32_t stamped_at = Tallies::Progress(tally);
   if (Tallies::Change(tally, then, {id.tag, then.bypasses, true})) {
-    Tallies::KeepLeft(tally, file.left, left_at);
+    Tallies::CarryCloseStamp(tally, file.close_stamp, stamped_at);
   }
 }
 

@@ -70,15 +70,15 @@ Next TruncateThrough(Access& access, int fd, uint64_t length, const InFlight& in
 
 // The descriptor is about to be closed: its tally keeps how the file is now. If it is so when it is
 // opened again, nobody has changed it meanwhile, as far as its time of change can tell. Table lock.
-void NoteLeft(int fd, const Description& description);
-bool IsAsItWasLeft(const lease::Tally& tally, const struct stat& st);
+void NoteCloseStamp(int fd, const Description& description);
+bool MatchesCloseStamp(const lease::Tally& tally, const struct stat& st);
 // Notes how a cached file is that nobody here has open now.
-void NoteLeft(File& file);
+void NoteCloseStamp(File& file);
 // Such a file, all of which is on the disk: it is known from now on, unless somebody has changed it
 // since. Table lock.
 void LeaveKnown(const File& file);
 // The mark of it that a tally keeps; never 0.
-uint64_t MarkOf(const struct timespec& changed, uint64_t size);
+uint64_t StampOf(const struct timespec& changed, uint64_t size);
 
 // The file with that tag has the tally. False: another one has it.
 bool GetTag(lease::Tally& tally, uint64_t tag);

@@ -69,7 +69,7 @@ void Turns::Keep(File& file) {
   const int fd = tally != nullptr ? DescriptorOf(file) : -1;
   if (fd < 0) return;
   const Standing now = Tallies::StandingOf(*tally);
-  const uint32_t left_at = Tallies::Progress(*tally);
+  const uint32_t stamped_at = Tallies::Progress(*tally);
   struct stat st;
   if (now.tag != TagOf(file) || sys::Fstat(fd, &st) < 0) return;
   // Another thread is at a call: it does not wait for the lock that is let go of.
@@ -79,9 +79,9 @@ void Turns::Keep(File& file) {
     return;
   }
   if (file.turn.load() == 0) file.turn.store(~uint64_t{0});
-  file.left_written = BytesMark(st);
-  Tallies::KeepLeft(*tally, now.known ? MarkOf(st.st_ctim, static_cast<uint64_t>(st.st_size)) : 0,
-                    left_at);
+  file.bytes_stamp = BytesStamp(st);
+  Tallies::CarryCloseStamp(
+      *tally, now.known ? StampOf(st.st_ctim, static_cast<uint64_t>(st.st_size)) : 0, stamped_at);
 }
 
 void Turns::List(File& file) {
@@ -98,15 +98,15 @@ void Turns::Look(File& file, int fd, Tally& tally, uint32_t in_flight) {
   const bool opened_since = file.turn.load() == 0;
   file.turn_fd.store(fd);
   if (!opened_since && !engine.leases.RemembersHandOn(file.device, file.inode)) {
-    const uint64_t left = tally.left.load();
-    const uint32_t left_at = tally.left_at.load();
+    const uint64_t stamp = tally.close_stamp.load();
+    const uint32_t stamped_at = tally.stamped_at.load();
     struct stat st;
     if (sys::Fstat(fd, &st) < 0) return;
-    if (!IsAsItWasLeft(tally, st)) {
-      const bool ours = left == 0 || tally.left.load() != left ||
+    if (!MatchesCloseStamp(tally, st)) {
+      const bool ours = stamp == 0 || tally.close_stamp.load() != stamp ||
                         engine.tallies.AnybodyChanges(TagOf(file), in_flight) ||
-                        Tallies::Progress(tally) != left_at;
-      if (!ours && file.left_written != BytesMark(st)) WrittenOutside(file, fd);
+                        Tallies::Progress(tally) != stamped_at;
+      if (!ours && file.bytes_stamp != BytesStamp(st)) WrittenOutside(file, fd);
       const TallyLock lock(tally);
       if (Tallies::StandingOf(tally).tag == TagOf(file)) Tallies::Forget(tally);
     }
