@@ -77,7 +77,7 @@ void NoteCloseStamp(File& file);
 // Such a file, all of which is on the disk: it is known from now on, unless somebody has changed it
 // since. Table lock.
 void LeaveKnown(const File& file);
-// The mark of it that a tally keeps; never 0.
+// The stamp of it that a tally keeps; never 0.
 uint64_t StampOf(const struct timespec& changed, uint64_t size);
 
 // The file with that tag has the tally. False: another one has it.
