@@ -206,7 +206,7 @@ void PoolCursor::AddStart(Pieces* pieces) const {
   pieces->Add(0, superblock, sizeof(superblock));
   pool::StateRecord state = {};
   state.state = pool::kStateInUse;
-  state.published = 1;
+  state.handed_over = 1;
   pieces->Add(pool::kStateOffset, &state, sizeof(state));
   pieces->Add(pool::kSuperblockCopyOffset, superblock, sizeof(superblock));
   checkpoints_.Add(pieces);

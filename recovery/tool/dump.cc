@@ -67,8 +67,8 @@ const char* KindName(nvlog::Kind kind) {
       return "truncate";
     case nvlog::Kind::kSettled:
       return "settled";
-    case nvlog::Kind::kPublished:
-      return "published";
+    case nvlog::Kind::kHandedOver:
+      return "handed over";
     case nvlog::Kind::kName:
       return "name";
     default:

@@ -99,8 +99,8 @@ void Cleaner::Add(CachedFile& file) {
   NVCACHE_CHECK(file.pending.load() == 0);
   file.newest.store(0);
   file.written_back.store(0);
-  // It may have been published by way of another pool, which had higher LSNs than this one.
-  file.published.store(log_.newest());
+  // It may have been handed over by way of another pool, which had higher LSNs than this one.
+  file.handed_over.store(log_.newest());
   const uint32_t number = file.tag.number;
   if (number >= numbers_.load()) numbers_.store(number + 1, std::memory_order_release);
   CountFiles(1);
@@ -205,7 +205,7 @@ void Cleaner::AwaitWork() {
     if (stopping_.load() || trim_wanted_.load()) return;
     const uint64_t besides =
         calls_.besides != nullptr ? calls_.besides(log_.Hurried()) : sys::kForever;
-    if (published() != 0 && IsCovered()) return;
+    if (handed_over() != 0 && IsCovered()) return;
     // Nobody waits for the memory: between two steps there may be work.
     const bool maps = log_.segments().Prefault();
     if (drains_.load() > 0 || log_.Hurried()) return;
@@ -300,7 +300,7 @@ bool Cleaner::ReadPart(Batch* batch) {
 bool Cleaner::AddRecord(Place place, Batch* batch) {
   const RecordHeader& header = log_.At(place);
   CachedFile& file = calls_.file_of(header.file);
-  if (header.kind == Kind::kFile || file.IsPublished(header.lsn)) return true;
+  if (header.kind == Kind::kFile || file.IsHandedOver(header.lsn)) return true;
   // An erasure is in the log, and the kernel's own is still to come.
   if (header.kind != Kind::kData && !Passable(file.erase_lock)) return false;
   if (file.failing.load() != 0 || !AddFile(file, batch)) return true;
@@ -362,7 +362,7 @@ void Cleaner::Advance(const Batch& batch) {
     kept_writer_.Compact();
     end = std::min(end, kept_writer_.KeepFailing(end));
   }
-  if (published() != 0 && !CoverPublished(&end)) return;
+  if (handed_over() != 0 && !CoverHandedOver(&end)) return;
   cache_.kept().Settle();
   if (end <= cleaned_.load()) return;
   if (!log_.Empty(batch.ends)) {
@@ -379,7 +379,7 @@ void Cleaner::Advance(const Batch& batch) {
 void Cleaner::ForgetRecord(Place place) {
   const RecordHeader& header = log_.At(place);
   CachedFile& file = calls_.file_of(header.file);
-  if (file.IsPublished(header.lsn)) return;
+  if (file.IsHandedOver(header.lsn)) return;
   const bool fails = file.failing.load() != 0;
   switch (header.kind) {
     case Kind::kData:
@@ -419,7 +419,7 @@ void Cleaner::Recovered(CachedFile& file) {
     writer_.Recover(file);
   }
   cache_.kept().ForEachOf(file.tag.number, [&](Place place) {
-    if (!file.IsPublished(log_.At(place).lsn)) VoidRecord(file, place);
+    if (!file.IsHandedOver(log_.At(place).lsn)) VoidRecord(file, place);
   });
   cache_.kept().Settle();
 }
@@ -503,9 +503,9 @@ long Cleaner::EraseAgain(CachedFile& file) {
   return error;
 }
 
-// Before the checkpoint passes what was published. In no hurry: another process may be about to
+// Before the checkpoint passes what was handed over. In no hurry: another process may be about to
 // sync. False: it has to wait.
-bool Cleaner::CoverPublished(Lsn* end) {
+bool Cleaner::CoverHandedOver(Lsn* end) {
   const bool urgent = drains_.load() > 0 || log_.Hurried() || log_.Short() || cover_failed_;
   if (!IsCovered() && !urgent) return false;
   if (!IsCovered() && !cover_failed_) {
@@ -516,7 +516,7 @@ bool Cleaner::CoverPublished(Lsn* end) {
     uncovered_.store(0);
     return true;
   }
-  *end = std::min(*end, kept_writer_.KeepPublished(*end));
+  *end = std::min(*end, kept_writer_.KeepHandedOver(*end));
   return true;
 }
 

@@ -19,7 +19,7 @@
 // are refused with the file system's error, and a write to another file that finds the log full
 // makes its file pass-through.
 //
-// A file may also be *published*: the kernel gets all of its bytes, a record says so, and others
+// A file may also be *handed over*: the kernel gets all of its bytes, a record says so, and others
 // may have the file at once. Its groups are nobody's then. The checkpoint passes them when the
 // kernel has synced the file system (`cover`), or another process has.
 //
@@ -70,13 +70,13 @@ class Cleaner {
   long WriteBackBefore(dramcache::CachedFile& file) { return writer_.WriteBackBefore(file); }
 
   // The kernel has all of the file's bytes, and nothing of it fails. `commit()` appends a record of
-  // Kind::kPublished and returns its LSN; 0: it could not, and nothing has happened. Else nothing
+  // Kind::kHandedOver and returns its LSN; 0: it could not, and nothing has happened. Else nothing
   // of the file is pending here any more. Waits for the batch that is under way. File lock,
   // exclusive.
   template <typename Commit>
-  bool Publish(dramcache::CachedFile& file, Commit commit);
-  // No group of a published file has a higher LSN; 0: they are below the checkpoint of the seat.
-  nvlog::Lsn published() const { return uncovered_.load(); }
+  bool HandOver(dramcache::CachedFile& file, Commit commit);
+  // No group of a handed over file has a higher LSN; 0: they are below the checkpoint of the seat.
+  nvlog::Lsn handed_over() const { return uncovered_.load(); }
 
   // Waits until every record that `file` has now is on disk, or the file system has refused them
   // once more after the call began: then a negated errno. Any thread, without page locks.
@@ -133,7 +133,7 @@ class Cleaner {
   uint64_t FailingLimit() const { return log_.writable_units() / 2; }
   void VoidRecord(dramcache::CachedFile& file, nvlog::Place place);
   bool IsCovered() const { return log_.pool().through_checkpoint() > uncovered_.load(); }
-  bool CoverPublished(nvlog::Lsn* end);
+  bool CoverHandedOver(nvlog::Lsn* end);
   void WeighFailing();
   void CountFiles(uint32_t change);
   void NoteWritten() const;
@@ -155,8 +155,8 @@ class Cleaner {
   KernelWriter writer_;
 
   sys::Mutex<sys::Rank::kBatch> batch_lock_;
-  std::atomic<nvlog::Lsn> uncovered_{0};  // published(); under batch_lock_
-  bool cover_failed_ = false;             // published groups are kept
+  std::atomic<nvlog::Lsn> uncovered_{0};  // handed_over(); under batch_lock_
+  bool cover_failed_ = false;             // handed over groups are kept
 
   std::atomic<bool> stopping_{false};
   std::atomic<bool> trim_wanted_{false};
@@ -178,7 +178,7 @@ class Cleaner {
 };
 
 template <typename Commit>
-bool Cleaner::Publish(dramcache::CachedFile& file, Commit commit) {
+bool Cleaner::HandOver(dramcache::CachedFile& file, Commit commit) {
   sys::Lock lock(batch_lock_);
   sys::Lock writer_lock(writer_.lock());
   // A batch may just have found this out.
@@ -186,9 +186,9 @@ bool Cleaner::Publish(dramcache::CachedFile& file, Commit commit) {
   const nvlog::Lsn lsn = commit();
   if (lsn == 0) return false;
   NVCACHE_CHECK(!file.in_batch && lsn > uncovered_.load());
-  file.published.store(lsn);
+  file.handed_over.store(lsn);
   uncovered_.store(lsn);
-  cache_.Publish(file);
+  cache_.Relinquish(file);
   return true;
 }
 

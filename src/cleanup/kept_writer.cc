@@ -19,7 +19,7 @@ Lsn KeptWriter::KeepFailing(Lsn end) {
     const RecordHeader& header = log_.At(place);
     if (header.lsn >= end) return false;
     CachedFile& file = calls_.file_of(header.file);
-    if (header.kind == Kind::kFile || file.IsPublished(header.lsn)) return true;
+    if (header.kind == Kind::kFile || file.IsHandedOver(header.lsn)) return true;
     if (file.failing.load() == 0) return true;
     if (KeepRecord(file, place)) return true;
     end = header.lsn;
@@ -46,8 +46,8 @@ bool KeptWriter::KeepRecord(CachedFile& file, Place place) {
 void KeptWriter::Compact() {
   const auto copy = [&](Place place) {
     CachedFile& file = calls_.file_of(log_.At(place).file);
-    if (file.IsPublished(log_.At(place).lsn)) {
-      if (KeepPublishedRecord(place)) cache_.kept().Void(place);
+    if (file.IsHandedOver(log_.At(place).lsn)) {
+      if (KeepHandedOverRecord(place)) cache_.kept().Void(place);
       return;
     }
     if (KeepRecord(file, place)) cache_.VoidRecord(file, place);
@@ -60,12 +60,12 @@ void KeptWriter::Compact() {
   }
 }
 
-Lsn KeptWriter::KeepPublished(Lsn end) {
+Lsn KeptWriter::KeepHandedOver(Lsn end) {
   log_.ForEachRead([&](Place place) {
     const RecordHeader& header = log_.At(place);
     if (header.lsn >= end) return false;
-    const bool published = calls_.file_of(header.file).IsPublished(header.lsn);
-    if (header.kind == Kind::kFile || !published || KeepPublishedRecord(place)) return true;
+    const bool handed_over = calls_.file_of(header.file).IsHandedOver(header.lsn);
+    if (header.kind == Kind::kFile || !handed_over || KeepHandedOverRecord(place)) return true;
     end = header.lsn;
     return false;
   });
@@ -73,7 +73,7 @@ Lsn KeptWriter::KeepPublished(Lsn end) {
 }
 
 // Page by page. Killed in between, the record itself counts as well, and says the same.
-bool KeptWriter::KeepPublishedRecord(Place place) {
+bool KeptWriter::KeepHandedOverRecord(Place place) {
   const RecordHeader header = log_.At(place);
   const Place file_record = FileRecordBefore(place);
   Lsn declared = 0;

@@ -18,15 +18,15 @@ class KeptWriter {
   // Keeps what files that fail have in the log below `end`, as far as it was read. Returns up to
   // where that is done: segments may be missing.
   nvlog::Lsn KeepFailing(nvlog::Lsn end);
-  // Keeps what was published, when the disk has lost some of it: it stays for recovery, and nobody
-  // else waits for it.
-  nvlog::Lsn KeepPublished(nvlog::Lsn end);
+  // Keeps what was handed over, when the disk has lost some of it: it stays for recovery, and
+  // nobody else waits for it.
+  nvlog::Lsn KeepHandedOver(nvlog::Lsn end);
   // Kept segments of which little is left would fill the pool.
   void Compact();
 
  private:
   bool KeepRecord(dramcache::CachedFile& file, nvlog::Place place);
-  bool KeepPublishedRecord(nvlog::Place place);
+  bool KeepHandedOverRecord(nvlog::Place place);
   nvlog::Place FileRecordBefore(nvlog::Place place) const;
 
   nvlog::Log& log_;

@@ -114,7 +114,7 @@ long KernelWriter::WriteUpTo(Lsn end) {
 long KernelWriter::Take(Place place) {
   const RecordHeader& header = log_.At(place);
   CachedFile& file = calls_.file_of(header.file);
-  if (header.kind == Kind::kFile || file.IsPublished(header.lsn)) return 0;
+  if (header.kind == Kind::kFile || file.IsHandedOver(header.lsn)) return 0;
   if (file.failing.load() != 0 || header.lsn <= file.written_back.load()) return 0;
   if (header.kind != Kind::kData) {
     // The kernel has made it before anything later is to be seen.

@@ -32,7 +32,7 @@ class KernelWriter {
   void Begin() { written_back_ = 0; }
 
   // Held by a thread that brings records to the kernel, or reads on in the log, or says that a file
-  // fails or does so no more; and while one is published.
+  // fails or does so no more; and while one is handed over.
   sys::Mutex<sys::Rank::kWriteBack>& lock() { return lock_; }
 
   // The kernel gets all that the log has up to the file's newest record. 1; 0 if it had that; or a

@@ -20,7 +20,7 @@ struct Limits {
 };
 
 // The thread calls these functions of its process. It does so without locks, but for `file_of`,
-// `check` and `cover`. Any but the first may be null, `cover` if no file is published.
+// `check` and `cover`. Any but the first may be null, `cover` if no file is handed over.
 struct Calls {
   // The file with a number that some file had when it was added. Its memory is a file's for ever.
   dramcache::CachedFile& (*file_of)(uint32_t number) = nullptr;
@@ -37,7 +37,7 @@ struct Calls {
   // Before each wait for work: what else the thread has to do. Is told whether writers wait for
   // room, and says in how many ns to call it again at the latest.
   uint64_t (*besides)(bool hurried) = nullptr;
-  // Syncs the file systems of all files that were published. 0, or a negated errno: of any error
+  // Syncs the file systems of all files that were handed over. 0, or a negated errno: of any error
   // since the files were cached.
   long (*cover)() = nullptr;
 };

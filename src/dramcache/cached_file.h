@@ -63,9 +63,9 @@ struct CachedFile {
 
   // Records of its number up to this LSN are nobody's: they were published, or are of a file that
   // had the number before.
-  std::atomic<nvlog::Lsn> published{0};
-  bool IsPublished(nvlog::Lsn lsn) const {
-    return lsn <= published.load(std::memory_order_relaxed);
+  std::atomic<nvlog::Lsn> handed_over{0};
+  bool IsHandedOver(nvlog::Lsn lsn) const {
+    return lsn <= handed_over.load(std::memory_order_relaxed);
   }
 
   // Units of the file's records in the log. 0 means: no page descriptor is dirty, and the cleanup

@@ -262,11 +262,11 @@ void PageCache::ForgetBytes(radix::PageDescriptor& page) {
   page.WrittenBack();
 }
 
-void PageCache::Publish(CachedFile& file) {
+void PageCache::Relinquish(CachedFile& file) {
   file.pages.ForEach(supply_, [&](uint64_t, radix::PageDescriptor& page) {
     sys::Lock lock(page.lock);
     if (page.has_frame()) frames_.Detach(page);
-    page.Published();
+    page.Relinquished();
   });
   file.erasures.Clear();
   file.pending.store(0);

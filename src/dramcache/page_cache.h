@@ -55,7 +55,7 @@ class PageCache {
 
   // The kernel has all of the file's bytes, and the file's records in the log are nothing of the
   // cache's any more: no page is dirty. File lock, exclusive, and no batch is under way.
-  void Publish(CachedFile& file);
+  void Relinquish(CachedFile& file);
 
   // Brings data records of one file, in the order of the log, to the kernel's page cache, which has
   // all older ones: the first, and as many of the others as go by the same call, because their

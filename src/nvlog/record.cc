@@ -23,7 +23,7 @@ bool IsSane(const RecordHeader& header, uint64_t units) {
       break;
     case Kind::kTruncate:
     case Kind::kSettled:
-    case Kind::kPublished:
+    case Kind::kHandedOver:
       if (header.length != 0) return false;
       break;
     case Kind::kErase:

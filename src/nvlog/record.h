@@ -57,7 +57,7 @@ enum class Kind : uint16_t {
   kErase = 4,     // `length` bytes from `offset` on become zero, its size stays; no payload
   kSettled = 5,   // in a write-through log: groups of the file in such logs, of whichever seat,
                   // whose LSN is below `offset`, are on the disk, or hidden there; no payload
-  kPublished =
+  kHandedOver =
       6,      // in a log of write-back: the kernel has what the file's groups below it say that
               // lie in such logs, of whichever seat, and others may have changed the file
               // since. So these count as if they were of write-through, and had the LSN of this

@@ -36,8 +36,8 @@ enum class Step : uint8_t {
   // The state (src/pool/pool.cc)
   kInUse,             // PWB    the state: in use
   kInUseDurable,      // PSYNC  before the first commit
-  kPublishes,         // PWB    the state: a file may be published
-  kPublishesDurable,  // PSYNC  before the first one is
+  kHandsOver,         // PWB    the state: a file may be handed over
+  kHandsOverDurable,  // PSYNC  before the first one is
   kClean,             // PWB    the state: clean
   kCleanDurable,      // PSYNC  before the pool's user says that nothing is left in it
 

@@ -347,7 +347,7 @@ void Pool::MarkInUse() {
   StateRecord* record = view_.state();
   pmem::Store(record->owner_pid, static_cast<uint32_t>(sys::Getpid()));
   pmem::Store(record->owner_since, sys::Now(CLOCK_REALTIME));
-  pmem::Store(record->published, 0u);
+  pmem::Store(record->handed_over, 0u);
   uint8_t boot[sizeof(record->boot)];
   sys::ReadBootId(boot);
   pmem::StoreBytes(record->boot, boot, sizeof(boot));
@@ -358,19 +358,19 @@ void Pool::MarkInUse() {
 }
 
 // Another process's mark is seen by all, and may be lost.
-void Pool::MarkPublishes() {
+void Pool::MarkHandsOver() {
   if (publishes_) return;
   StateRecord* record = view_.state();
-  pmem::Store(record->published, 1u);
-  pmem::Pwb(record, sizeof(*record), Step::kPublishes);
-  pmem::Psync(Step::kPublishesDurable);
+  pmem::Store(record->handed_over, 1u);
+  pmem::Pwb(record, sizeof(*record), Step::kHandsOver);
+  pmem::Psync(Step::kHandsOverDurable);
   publishes_ = true;
 }
 
-bool Pool::MayHavePublished() const {
+bool Pool::MayHaveHandedOver() const {
   const StateRecord* record = view_.state();
   // A state that was lost has taken this with it.
-  return Peek(record->state) != kStateInUse || Peek(record->published) != 0;
+  return Peek(record->state) != kStateInUse || Peek(record->handed_over) != 0;
 }
 
 void Pool::MarkClean() {

@@ -81,15 +81,15 @@ class Pool {
   // left what could not be brought to the files (EUCLEAN), or the gate is somebody else's by now,
   // or all have died meanwhile (EBUSY: open it again). If alone, the pool is clean.
   bool Join(Problem* problem);
-  // Before this process publishes a file (nvlog::Kind::kPublished): recovery has to look for that.
-  // Durable when it returns. One thread at a time.
-  void MarkPublishes();
-  bool MayHavePublished() const;
+  // Before this process hands a file over (nvlog::Kind::kHandedOver): recovery has to look for
+  // that. Durable when it returns. One thread at a time.
+  void MarkHandsOver();
+  bool MayHaveHandedOver() const;
 
   // kExclusive: the first one. MarkInUse() does it, too.
   void TakeFirstSeat();
   // Gives up the seat, of whose logs nothing is pending. If nobody else has one, the pool is clean.
-  // `left`: but for groups of write-through, and what was published, of which the kernel has all;
+  // `left`: but for groups of write-through, and what was handed over, of which the kernel has all;
   // then the pool is not clean yet.
   void Leave(bool left = false);
   // kShared, with a seat or without: the logs of a dead process, to be replayed by the caller, for

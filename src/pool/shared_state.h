@@ -93,7 +93,7 @@ inline constexpr uint32_t kSeatReplayed = 2;
 // Its process has died, and left groups that could not be brought to the files.
 inline constexpr uint32_t kSeatUnresolved = 3;
 // Its process is gone, and the kernel has all that its logs hold; but some of it may not be on the
-// disk: groups of write-through, and such as were published.
+// disk: groups of write-through, and such as were handed over.
 inline constexpr uint32_t kSeatLeft = 4;
 
 struct alignas(64) Seat {

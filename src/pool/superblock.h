@@ -104,13 +104,13 @@ inline constexpr uint64_t kStateInUse = 0x657375206e690000;  // a process uses i
 struct alignas(64) StateRecord {
   uint64_t state;
   uint32_t owner_pid;    // the process that set kStateInUse last; for people
-  uint32_t published;    // 1: since then a log may have got an nvlog::Kind::kPublished
+  uint32_t handed_over;  // 1: since then a log may have got an nvlog::Kind::kHandedOver
   uint64_t owner_since;  // ns since 1970
   uint8_t boot[16];      // the kernel's run in which kStateInUse was set; all zero: not known
 };
 static_assert(offsetof(StateRecord, state) == 0);
 static_assert(offsetof(StateRecord, owner_pid) == 8);
-static_assert(offsetof(StateRecord, published) == 12);
+static_assert(offsetof(StateRecord, handed_over) == 12);
 static_assert(offsetof(StateRecord, owner_since) == 16);
 static_assert(offsetof(StateRecord, boot) == 24);
 static_assert(sizeof(StateRecord) == 64);

@@ -49,7 +49,7 @@ struct PageDescriptor {
     unwritten = dirty;
   }
   // The kernel has all bytes, and its records are nothing of this process's any more.
-  void Published() {
+  void Relinquished() {
     Check();
     NVCACHE_CHECK(unwritten == 0);
     dirty = 0;

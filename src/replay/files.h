@@ -39,8 +39,8 @@ struct File {
   uint64_t records;       // all that change it
   nvlog::Lsn changed;     // the last group that changes it
   nvlog::Lsn settled;     // its write-through groups below that are void
-  // Its write-back groups below that are void. And when it was published: last, and before that.
-  nvlog::Lsn settled_back, published, published_before;
+  // Its write-back groups below that are void. And when it was handed over: last, and before that.
+  nvlog::Lsn settled_back, handed_over, handed_over_before;
   uint64_t bytes;
 };
 

@@ -22,8 +22,8 @@
 // be settled: a first walk finds these. Where the kernel still has what processes wrote, such
 // groups are not applied, but their files are synced with the others.
 //
-// So it is with groups of write-back that were published: all of a file's that are older than its
-// last kPublished. Each of these records counts by its own LSN: if the checkpoint of write-through
+// So it is with groups of write-back that were handed over: all of a file's that are older than its
+// last kHandedOver. Each of these records counts by its own LSN: if the checkpoint of write-through
 // is above it, or a bound of kSettled, then all groups of write-back that are older are void.
 //
 // Names (names.h) come before bytes, for these belong to files, wherever they are in the end; and
@@ -134,7 +134,7 @@ class Run {
   Files files_;
   Window window_;
   bool same_kernel_ = false;
-  bool kernel_has_ = false;  // all of write-through, and published, as far as the file is there
+  bool kernel_has_ = false;  // all of write-through, and handed over, as far as the file is there
   bool kept_ = false;        // a group was met in a kept segment
   uint64_t applied_ = 0;     // units
   uint64_t unmapped_ = 0;    // units
@@ -181,7 +181,7 @@ bool Run::Open() {
 bool Run::FindSettled() {
   kernel_has_ = same_kernel_ && pool_.seats().ThroughFailed() == 0;
   const bool has_settled = reader_.has_through() && !kernel_has_;
-  if (!has_settled && !pool_.MayHavePublished()) return true;
+  if (!has_settled && !pool_.MayHaveHandedOver()) return true;
   nvlog::GroupWalk walk(reader_);
   if (!walk.Open()) return false;
   bool noted = true;
@@ -229,18 +229,18 @@ void Run::NoteSyncError(long error) {
   if (error < 0) pool_.seats().SetThroughFailed(static_cast<int>(-error));
 }
 
-// They come in the order of their LSNs. A file is published a second time only when the first time
-// is settled, or below the checkpoint: so the last two are all that can matter.
+// They come in the order of their LSNs. A file is handed over a second time only when the first
+// time is settled, or below the checkpoint: so the last two are all that can matter.
 void Run::NoteSettled(const RecordHeader& header, uint32_t number) {
   File& file = files_[number];
   if (nvlog::IsChange(header.kind)) file.changed = header.lsn;
-  if (header.kind == Kind::kPublished) {
-    file.published_before = std::exchange(file.published, header.lsn);
+  if (header.kind == Kind::kHandedOver) {
+    file.handed_over_before = std::exchange(file.handed_over, header.lsn);
     if (header.lsn < reader_.through_checkpoint()) file.settled_back = header.lsn;
   } else if (header.kind == Kind::kSettled) {
     file.settled = std::max(file.settled, header.offset);
-    for (const Lsn published : {file.published_before, file.published}) {
-      if (published < header.offset) file.settled_back = std::max(file.settled_back, published);
+    for (const Lsn handed_over : {file.handed_over_before, file.handed_over}) {
+      if (handed_over < header.offset) file.settled_back = std::max(file.settled_back, handed_over);
     }
   }
 }
@@ -394,7 +394,7 @@ void Run::TakeRecord(const RecordHeader& header, Place place, uint32_t log) {
   if (!nvlog::IsChange(header.kind)) return;
   const uint32_t number = walk_.FileOf(header, place);
   File& file = files_[number];
-  const bool in_kernel = through || header.lsn < file.published;
+  const bool in_kernel = through || header.lsn < file.handed_over;
   if (header.lsn < (through ? file.settled : file.settled_back)) return;
   if (in_kernel && kernel_has_) {
     TakeThrough(number);

@@ -23,7 +23,7 @@ enum class Rank : uint8_t {
   kGrow,    // File: appends, and writes past the end
   kFile,    // CachedFile: shared for data; exclusive for a change of size or state
   kSpace,   // a device's room: bytes to be written without asking the file system
-  kBatch,   // Cleaner: from reading a batch until the checkpoint is above it; a file is published
+  kBatch,   // Cleaner: from reading a batch until the checkpoint is above it; a file is handed over
   kWriteBack,  // Cleaner: one thread at a time brings records to the kernel
   kErase,      // CachedFile: from the record of an erasure until the kernel has erased
   kSync,       // CachedFile: a sync by our own descriptor, which nobody closes or moves meanwhile

@@ -261,7 +261,7 @@ TEST(ModelTest, WhoPublishesMayLeaveAGroupUnfinished) {
   Trace trace;
   trace.files.push_back({{}, true, "....", false});
   trace.operations = {{Operation::kWrite, 0, 0, 1, trace.Keep("a", 1)},
-                      {Operation::kPublish, 0, 0, 0, 0}};
+                      {Operation::kHandOver, 0, 0, 0, 0}};
   trace.items = {{Item::kData, true, 0, 10, 0, 1}};
   Model model(trace);
   for (const auto type : {Event::kBegin, Event::kEnd}) model.Apply({type, {}, 0, 0, 0, 0, 0});

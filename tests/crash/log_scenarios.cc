@@ -88,8 +88,8 @@ class LogActor : public Actor {
         {"clean-unhurried", [this](A) { stage_.CleanUnhurried(); }},
         {"heal", [this](A a) { stage_.Heal(File(a)); }},
         {"copy-kept", [this](A) { stage_.CopyKept(); }},
-        {"publish", [this](A a) { stage_.Publish(File(a)); }},
-        {"publish-in-vain", [this](A a) { stage_.PublishInVain(File(a)); }},
+        {"hand-over", [this](A a) { stage_.HandOver(File(a)); }},
+        {"hand-over-in-vain", [this](A a) { stage_.HandOverInVain(File(a)); }},
         {"cache", [this](A a) { stage_.Cache(File(a)); }},
         {"through", [this](A a) { WriteThrough(a); }},
         {"past", [this](A a) { stage_.WritePast(File(a), a.Number(1), a.Number(2)); }},
@@ -535,119 +535,122 @@ const LogScenario kLogScenarios[] = {
        0: through a 60 100
        1: through a 43 60, settle a, write a 20 60, write a 70 60, clean
        0: settle a, through a 30 100, move-through)"},
-    // A file is one process's alone, who publishes it; both write through to it, and past the logs;
+    // A file is one process's alone, who hands it over; both write through to it, and past the
+    // logs;
     // then it is the other one's alone. While one of them has it, the checkpoint of write-through
-    // is moved, or the file is settled: that says nothing of what is published later.
-    {"published", "a file is published by the one process and by the other",
+    // is moved, or the file is settled: that says nothing of what is handed over later.
+    {"handed-over", "a file is handed over by the one process and by the other",
      WithDamage(Every(200, 30)), kLanesPool, R"(
           file a p, file b p, file c p, file d p
        1:
-       0: settle a, cache a, write b 0 50, write a 10 100, clean 2, write a 60 60, publish a
+       0: settle a, cache a, write b 0 50, write a 10 100, clean 2, write a 60 60, hand-over a
        1: through a 40 60
        0: through a 70 40, clean-unhurried
        1: move-through, past a 50 40
        0: clean-unhurried
        1: settle a, cache a, write c 10 50, write a 10 100
        0: through d 1 20, settle d, move-through
-       1: publish a
+       1: hand-over a
        0: through a 40 60
        1: through a 70 40, clean-unhurried
        0: settle a, past a 50 40
        1:
        0: settle a, cache a, write b 20 50, write a 10 100
        1: through d 2 20, settle a
-       0: write a 62 60, publish a
+       0: write a 62 60, hand-over a
        1: through a 40 60
        0: through a 70 40, clean-unhurried, write b 10 20, clean
-       1: settle a, cache a, write c 30 50, write a 10 100, clean 1, write a 63 60, publish a
+       1: settle a, cache a, write c 30 50, write a 10 100, clean 1, write a 63 60, hand-over a
        0: through a 40 60
        1: through a 70 40, clean-unhurried
        0: move-through, past a 50 40
        1: clean-unhurried
        0: settle a, cache a, write b 40 50, write a 10 100
        1: through d 4 20, settle d, move-through
-       0: publish a
+       0: hand-over a
        1: through a 40 60
        0: through a 70 40, clean-unhurried
        1: settle a, past a 50 40
        1: settle a, cache a, write c 50 50, write a 10 100
        0: through d 5 20, settle a
-       1: write a 65 60, publish a
+       1: write a 65 60, hand-over a
        0: through a 40 60
        1: through a 70 40, clean-unhurried, write c 25 20, clean
-       0: settle a, cache a, write a 30 100, publish a, leave
+       0: settle a, cache a, write a 30 100, hand-over a, leave
        1: through a 20 40, close)"},
-    // A process dies before the log says that its file is published, or when it does. Another one
-    // publishes a file of its own, for the first time.
-    {"published-orphan", "a process dies when it publishes a file", WithDamage(Every(200, 20)),
+    // A process dies before the log says that its file is handed over, or when it does. Another one
+    // hands a file over of its own, for the first time.
+    {"handed-over-orphan", "a process dies when it hands a file over", WithDamage(Every(200, 20)),
      kLanesPool, R"(
           file a p, file b p, file c p
        0: write a 10 100, write b 10 100
        1: write c 10 100
        2:
-       0: die-at publishes durable (publish a)
-       1: write c 50 100, publish c
+       0: die-at hands over durable (hand-over a)
+       1: write c 50 100, hand-over c
        2: through c 40 60, settle c, past c 60 60
        1: adopt, through a 50 100
-       0: settle a, cache a, write a 20 100, write b 20 60, die-at committed (publish a)
+       0: settle a, cache a, write a 20 100, write b 20 60, die-at committed (hand-over a)
        2: adopt, through a 60 30, settle a, past a 40 60, write b 5 30
        1: settle a, cache a, write a 30 100, clean)"},
     // No log has anything of write-through: what says that some groups are void is its checkpoint
-    // alone. A process dies, and another one fails, when it is about to publish a file for the
-    // first time. Two files that are published have the same number in a log, one after the other.
-    {"published-moved", "a file is published, and others have it when the checkpoint is moved",
+    // alone. A process dies, and another one fails, when it is about to hand a file over for the
+    // first time. Two files that are handed over have the same number in a log, one after the
+    // other.
+    {"handed-over-moved", "a file is handed over, and others have it when the checkpoint is moved",
      WithDamage(Every(200, 20)), kLanesPool, R"(
           file a p 5, file b p, file c p, file d p 5
        1:
-       2: write c 10 100, die-at publishes durable (publish c)
-       0: thread (write b 10 100, publish-in-vain b), write a 10 100, write b 30 100, publish a
+       2: write c 10 100, die-at hands over durable (hand-over c)
+       0: thread (write b 10 100, hand-over-in-vain b), write a 10 100, write b 30 100, hand-over a
        1: move-through, cache a, write a 40 60, clean
-       0: write d 10 100, publish d, write b 20 60, clean-unhurried
-       1: write a 60 100, publish a
+       0: write d 10 100, hand-over d, write b 20 60, clean-unhurried
+       1: write a 60 100, hand-over a
        2: move-through, cache a, write a 30 50, clean, cache d, write d 30 50, clean
        0: clean-unhurried
        1: write c 20 100, clean)"},
-    // A process dies when others have written to what it had published; another one when it has the
+    // A process dies when others have written to what it had handed over; another one when it has
+    // the
     // file in its cache again.
-    {"published-again", "a process dies that has a file again which it had published",
+    {"handed-over-again", "a process dies that has a file again which it had handed over",
      WithDamage(Every(200, 20)), kLanesPool, R"(
           file a p, file b p
        1:
-       0: write a 10 100, write b 10 100, publish a
+       0: write a 10 100, write b 10 100, hand-over a
        1: through a 50 100
        0: die
        1: through a 30 40, adopt (thread (through a 20 40)), through a 80 40, settle a, cache a
           write a 60 100
        0:
-       1: publish a
+       1: hand-over a
        0: through a 70 30, settle a, past a 90 30
        1: settle a, cache a, write a 40 30, cut a p-10, die
        0: write b 30 40, adopt, through a 35 60, move-through
        1: through a 45 60, leave
        0: write b 20 30, clean)"},
-    // A process ends, and leaves what it has published to another one. That one moves the
+    // A process ends, and leaves what it has handed over to another one. That one moves the
     // checkpoint; of the segments that are free then, the first to be taken is the one that says
-    // what is published.
-    {"published-left", "a process leaves what it has published to another one",
+    // what is handed over.
+    {"handed-over-left", "a process leaves what it has handed over to another one",
      WithDamage(Every(200, 20)), kLanesPool, R"(
           file a 2p, file b 2p
        0: write b 10 100
        1: write a 10 100
        0: clean
-       1: fill a 3, write a 50 p, publish a
+       1: fill a 3, write a 50 p, hand-over a
        0: through a 40 60
        1: through a 90 60, leave-to-others
        0: through a 70 60, move-through, past a 60 100, write b 20 100
        1: settle a, write b 60 100, through a 30 50
        0: clean)"},
-    // The disk loses something of one of two files that are published, and their process dies.
+    // The disk loses something of one of two files that are handed over, and their process dies.
     // Whoever adopts its logs leaves what they have of both, and brings the rest to the disk. The
     // other file is settled, and written to past the logs.
-    {"published-failed", "the disk loses what was published, and its process dies",
+    {"handed-over-failed", "the disk loses what was handed over, and its process dies",
      WithDamage(Every(200, 20)), kLanesPool, R"(
           file a p, file b p, file c p, file d p
        1:
-       0: write a 10 100, write b 10 100, write c 10 100, publish a, publish b
+       0: write a 10 100, write b 10 100, write c 10 100, hand-over a, hand-over b
        1: through a 50 100, through b 50 100
        0: write c 50 100
        1: fail-through a

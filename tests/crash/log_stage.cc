@@ -342,11 +342,11 @@ void LogStage::Clean(size_t groups, const std::vector<uint32_t>& keep,
       break;
     }
     last = header.lsn;
-    if (header.kind != Kind::kFile && !IsPublished(header)) PassRecord(place, keep, &touched);
+    if (header.kind != Kind::kFile && !IsHandedOver(header)) PassRecord(place, keep, &touched);
     log().Pass(place);
   }
   for (const uint32_t file : touched) Sync(*files_[file]);
-  if (!CoverPublished(hurried) || end <= own().pool.checkpoint()) return;
+  if (!CoverHandedOver(hurried) || end <= own().pool.checkpoint()) return;
   own().pool.StoreSeatCheckpoint(end);
   log().Forget(end, ends, [](nvlog::Place) {});
   if (log().Empty(ends) && log().IsShared()) log().GiveBack();
@@ -388,16 +388,16 @@ void LogStage::CopyKept() {
 }
 
 // ---------------------------------------------------------------------------------------------
-// Published.
+// Handed over.
 
 // Its groups are nobody's then.
-bool LogStage::IsPublished(const RecordHeader& header) const {
-  const auto published = own().published.find(header.file);
-  return published != own().published.end() && header.lsn <= published->second;
+bool LogStage::IsHandedOver(const RecordHeader& header) const {
+  const auto handed_over = own().handed_over.find(header.file);
+  return handed_over != own().handed_over.end() && header.lsn <= handed_over->second;
 }
 
-// As the engine does: Cleaner::CoverPublished(). False: the checkpoint has to wait.
-bool LogStage::CoverPublished(bool hurried) {
+// As the engine does: Cleaner::CoverHandedOver(). False: the checkpoint has to wait.
+bool LogStage::CoverHandedOver(bool hurried) {
   if (own().uncovered == 0) return true;
   const bool is_covered = own().pool.through_checkpoint() > own().uncovered;
   if (!is_covered && !hurried) return false;
@@ -412,27 +412,27 @@ void LogStage::TellPending(uint32_t file) {
   }
 }
 
-// As the engine does: Engine::PublishForGood(), HandOverFile().
-void LogStage::Publish(uint32_t file) {
-  capture_.Do({Operation::kPublish, file, 0, 0, 0}, "", [&] {
+// As the engine does: Engine::TryHandOver(), HandOverFile().
+void LogStage::HandOver(uint32_t file) {
+  capture_.Do({Operation::kHandOver, file, 0, 0, 0}, "", [&] {
     TellPending(file);
-    own().pool.MarkPublishes();
-    Mark(file, Kind::kPublished, 0, 0);
+    own().pool.MarkHandsOver();
+    Mark(file, Kind::kHandedOver, 0, 0);
     Known& known = KnownOf(file);
-    own().uncovered = own().published[known.tag.number] = known.pending.rbegin()->first;
+    own().uncovered = own().handed_over[known.tag.number] = known.pending.rbegin()->first;
     known.pending.clear();
     files_[file]->through = true;
   });
 }
 
-void LogStage::PublishInVain(uint32_t file) {
-  capture_.Do({Operation::kPublish, file, 0, 0, 0}, "", [&] {
+void LogStage::HandOverInVain(uint32_t file) {
+  capture_.Do({Operation::kHandOver, file, 0, 0, 0}, "", [&] {
     TellPending(file);
-    own().pool.MarkPublishes();
+    own().pool.MarkHandsOver();
     Append(
         file,
         [&](GroupWriter& group, pool::FileRecord* record) {
-          return group.BeginMark(Kind::kPublished, 0, 0, record);
+          return group.BeginMark(Kind::kHandedOver, 0, 0, record);
         },
         [](GroupWriter&) {});
     std::thread([&] { Clean(); }).join();

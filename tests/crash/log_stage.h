@@ -63,7 +63,7 @@ class LogStage {
   // looked where the lanes end.
   void Clean(size_t groups = ~size_t{0}, const std::vector<uint32_t>& keep = {},
              const std::function<void()>& meanwhile = {});
-  // The same in no hurry: before the checkpoint passes what was published, it waits for another
+  // The same in no hurry: before the checkpoint passes what was handed over, it waits for another
   // process to move that of write-through.
   void CleanUnhurried();
   // The disk takes what was kept of the file.
@@ -71,11 +71,11 @@ class LogStage {
   // What is kept is copied to other segments.
   void CopyKept();
 
-  // ---- A file that the process has groups of goes back to the kernel, as Engine::PublishForGood()
+  // ---- A file that the process has groups of goes back to the kernel, as Engine::TryHandOver()
   // does it: others may have it then.
-  void Publish(uint32_t file);
+  void HandOver(uint32_t file);
   // The same, but another file has the tally: the log says nothing, and the file is drained.
-  void PublishInVain(uint32_t file);
+  void HandOverInVain(uint32_t file);
   // The file is the process's alone again: Engine::BeginCaching(). Nothing of it is pending, for it
   // was settled, or the checkpoint was moved.
   void Cache(uint32_t file);
@@ -105,7 +105,7 @@ class LogStage {
   // seat it adopts what it finds, and takes one.
   void As(uint32_t process);
   // It brings what it has pending to the files, adopts what it finds, and gives up its seat. What
-  // it has of write-through, or has published, may be left to others.
+  // it has of write-through, or has handed over, may be left to others.
   void Leave(bool left = false);
   // It is killed.
   void Die();
@@ -145,9 +145,9 @@ class LogStage {
     std::map<uint32_t, std::unique_ptr<Known>> files;  // by index
     std::map<uint32_t, Known*> by_number;
     uint32_t numbers = 0;
-    // As the cleanup thread knows it: of each number, when its file was published last; and the
+    // As the cleanup thread knows it: of each number, when its file was handed over last; and the
     // last time of all that the checkpoint has not passed, or 0.
-    std::map<uint32_t, nvlog::Lsn> published;
+    std::map<uint32_t, nvlog::Lsn> handed_over;
     nvlog::Lsn uncovered = 0;
   };
   void TakePool();
@@ -176,8 +176,8 @@ class LogStage {
   void WriteBack(File& file, uint64_t offset, uint64_t length);
   void PassRecord(nvlog::Place place, const std::vector<uint32_t>& keep,
                   std::set<uint32_t>* touched);
-  bool IsPublished(const nvlog::RecordHeader& header) const;
-  bool CoverPublished(bool hurried);
+  bool IsHandedOver(const nvlog::RecordHeader& header) const;
+  bool CoverHandedOver(bool hurried);
   void TellPending(uint32_t file);
   void Keep(Known& known, nvlog::Place place);
   void Sync(File& file);

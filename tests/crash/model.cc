@@ -127,10 +127,10 @@ Expected Model::Now(bool killed) const {
   for (size_t i = 0; i < states_.size(); ++i) {
     const Operation::Kind kind = trace_.operations[i].kind;
     // The fsync of a write-through file says in the log that all of it is settled. That a file is
-    // published, the log says, too.
+    // handed over, the log says, too.
     const bool appends = kind == Operation::kWrite || kind == Operation::kThrough ||
                          kind == Operation::kTruncate || kind == Operation::kErase ||
-                         kind == Operation::kSync || kind == Operation::kPublish ||
+                         kind == Operation::kSync || kind == Operation::kHandOver ||
                          kind == Operation::kNames || kind == Operation::kRename;
     if (appends && states_[i] == kRunning) ++expected.running;
   }

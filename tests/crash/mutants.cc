@@ -1204,10 +1204,10 @@ void BootUntold(Trace* trace) {
 }
 
 // ---------------------------------------------------------------------------------------------
-// Published.
+// Handed over.
 
-// What says that a file is published, and the events of the thread that did that.
-struct Publication {
+// What says that a file is handed over, and the events of the thread that did that.
+struct HandOver {
   Group records;
   uint32_t file;  // in the trace
   size_t told;    // the first event with which the kernel is told; size(): it had all before
@@ -1216,26 +1216,26 @@ struct Publication {
   nvlog::Lsn lsn() const { return records[0].header.lsn; }
 };
 
-std::vector<Publication> Publications(const Trace& trace) {
-  std::vector<Publication> all;
+std::vector<HandOver> HandOvers(const Trace& trace) {
+  std::vector<HandOver> all;
   const Events& events = trace.events;
   for (const Group& group : Groups(trace)) {
-    if (group.back().header.kind != Kind::kPublished) continue;
+    if (group.back().header.kind != Kind::kHandedOver) continue;
     const size_t commit = group[0].events.back();
     const uint16_t thread = events[commit].thread;
     const size_t call = Before(events, commit, [&](const Event& event) {
-      return event.type == Event::kBegin && IsOf(trace, event.file, Operation::kPublish);
+      return event.type == Event::kBegin && IsOf(trace, event.file, Operation::kHandOver);
     });
     const auto told = [&](const Event& event) {
       return event.thread == thread && event.type == Event::kWrite;
     };
-    Publication found = {group, trace.operations[events[call].file].file, 0, 0, 0};
+    HandOver found = {group, trace.operations[events[call].file].file, 0, 0, 0};
     found.told = After(events, call, told);
     if (found.told > commit) found.told = events.size();
     found.begin =
         1 + Before(events, commit, [&](const Event& event) {
           return told(event) || event.type == Event::kBegin ||
-                 (event.thread == thread && Is(event, Event::kFence, Step::kPublishesDurable));
+                 (event.thread == thread && Is(event, Event::kFence, Step::kHandsOverDurable));
         });
     found.end = OwnFence(events, commit, Step::kCommitted);
     if (found.end < events.size()) all.push_back(found);  // else its process has died
@@ -1244,18 +1244,18 @@ std::vector<Publication> Publications(const Trace& trace) {
 }
 
 // The group's events, but for what others did meanwhile.
-Indexes UnitOf(const Events& events, const Publication& published) {
+Indexes UnitOf(const Events& events, const HandOver& handed_over) {
   Indexes unit;
-  for (size_t i = published.begin; i <= published.end; ++i) {
-    if (events[i].thread == events[published.end].thread) unit.push_back(i);
+  for (size_t i = handed_over.begin; i <= handed_over.end; ++i) {
+    if (events[i].thread == events[handed_over.end].thread) unit.push_back(i);
   }
   return unit;
 }
 
 // Of the last one first: the places of those before stay.
 template <typename Function>
-void MovePublications(Trace* trace, Function place) {
-  const std::vector<Publication> all = Publications(*trace);
+void MoveHandOvers(Trace* trace, Function place) {
+  const std::vector<HandOver> all = HandOvers(*trace);
   for (size_t i = all.size(); i-- > 0;) {
     const size_t before = place(all[i]);
     if (before < trace->events.size()) {
@@ -1265,21 +1265,21 @@ void MovePublications(Trace* trace, Function place) {
 }
 
 // The log says so before the kernel has the bytes.
-void PublishedBeforeTold(Trace* trace) {
-  MovePublications(trace, [](const Publication& published) { return published.told; });
+void HandedOverBeforeTold(Trace* trace) {
+  MoveHandOvers(trace, [](const HandOver& handed_over) { return handed_over.told; });
 }
 
 // The log says so when another process has written to the file.
-void PublishedLate(Trace* trace) {
+void HandedOverLate(Trace* trace) {
   const std::vector<uint32_t> running = Running(*trace);
-  MovePublications(trace, [&](const Publication& published) {
+  MoveHandOvers(trace, [&](const HandOver& handed_over) {
     const Events& events = trace->events;
-    size_t i = published.end + 1;
+    size_t i = handed_over.end + 1;
     for (; i < events.size(); ++i) {
       if (!Is(events[i], Event::kFence, Step::kCommitted)) continue;
-      if (ProcessOf(events[i]) == ProcessOf(events[published.end])) return kNowhere;
+      if (ProcessOf(events[i]) == ProcessOf(events[handed_over.end])) return kNowhere;
       if (IsOf(*trace, running[i], Operation::kThrough) &&
-          trace->operations[running[i]].file == published.file) {
+          trace->operations[running[i]].file == handed_over.file) {
         break;
       }
     }
@@ -1291,12 +1291,12 @@ void PublishedLate(Trace* trace) {
 void Unsay(Trace* trace, pool::SegmentKind kind) {
   for (const Group& group : Groups(*trace, kind)) {
     ChangeHeaders(trace, {group.back()}, [](RecordHeader* header, const Written&) {
-      return header->kind == Kind::kPublished && Mute(header, 1);
+      return header->kind == Kind::kHandedOver && Mute(header, 1);
     });
   }
 }
-void PublishedUnsaid(Trace* trace) { Unsay(trace, pool::SegmentKind::kLog); }
-// Of what was published and is kept.
+void HandedOverUnsaid(Trace* trace) { Unsay(trace, pool::SegmentKind::kLog); }
+// Of what was handed over and is kept.
 void KeptUnsaid(Trace* trace) { Unsay(trace, pool::SegmentKind::kKept); }
 
 // The value that the event stores in a record of a checkpoint.
@@ -1312,18 +1312,19 @@ bool StoresCheckpoint(const Event& event, Whose whose) {
 
 // Its LSN is drawn before the kernel has the bytes, and the checkpoint of write-through is above
 // it by then. It is one that somebody has drawn for something else.
-void PublishedLsnEarly(Trace* trace) {
+void HandedOverLsnEarly(Trace* trace) {
   const std::vector<Logged> logged = ThroughGroups(*trace);
   const std::vector<Group> groups = Groups(*trace);
-  for (const Publication& published : Publications(*trace)) {
-    const Group& records = published.records;
+  for (const HandOver& handed_over : HandOvers(*trace)) {
+    const Group& records = handed_over.records;
     nvlog::Lsn least = records[0].segment.generation, checkpoint = 0;
     for (const Group& group : groups) {
-      if (group[0].segment.log == records[0].segment.log && group[0].header.lsn < published.lsn()) {
+      if (group[0].segment.log == records[0].segment.log &&
+          group[0].header.lsn < handed_over.lsn()) {
         least = std::max(least, group[0].header.lsn);
       }
     }
-    for (size_t i = 0; i < published.begin; ++i) {
+    for (size_t i = 0; i < handed_over.begin; ++i) {
       const Event& event = trace->events[i];
       if (StoresCheckpoint(event, kThrough)) checkpoint = CheckpointIn(*trace, event);
     }
@@ -1347,11 +1348,11 @@ Indexes BothRecords(const Events& events, size_t store) {
   return unit;
 }
 
-// A seat's checkpoint passes what was published before anybody has synced that: its process should
-// have done so, or (`waits`) have waited until the checkpoint of write-through was moved.
-void PassPublished(Trace* trace, bool waits) {
+// A seat's checkpoint passes what was handed over before anybody has synced that: its process
+// should have done so, or (`waits`) have waited until the checkpoint of write-through was moved.
+void PassHandedOver(Trace* trace, bool waits) {
   Events& events = trace->events;
-  const std::vector<Publication> all = Publications(*trace);
+  const std::vector<HandOver> all = HandOvers(*trace);
   for (size_t n = all.size(); n-- > 0;) {
     const size_t from = all[n].end;
     const size_t passed = After(events, from, [&](const Event& event) {
@@ -1366,8 +1367,8 @@ void PassPublished(Trace* trace, bool waits) {
     Move(&events, BothRecords(events, passed), sync);
   }
 }
-void PublishedUnsynced(Trace* trace) { PassPublished(trace, false); }
-void PublishedUnawaited(Trace* trace) { PassPublished(trace, true); }
+void HandedOverUnsynced(Trace* trace) { PassHandedOver(trace, false); }
+void HandedOverUnawaited(Trace* trace) { PassHandedOver(trace, true); }
 
 // Of the seats that were left, when the checkpoint of write-through was moved: where the first
 // record of each one's checkpoint is stored.
@@ -1398,15 +1399,15 @@ void LeftBeforeSync(Trace* trace) {
   }
 }
 
-// What a seat's process, or its adopter, would write of what was published, were it not so: of
+// What a seat's process, or its adopter, would write of what was handed over, were it not so: of
 // groups that the seat's checkpoint has not passed at `before`.
-Events WritesOfPublished(const Trace& trace, uint32_t seat, size_t before) {
+Events WritesOfHandedOver(const Trace& trace, uint32_t seat, size_t before) {
   const auto has = [&](const Group& group) {
     return group[0].segment.log / pool::kLogsOfSeat == seat && group[0].events.back() < before;
   };
-  std::map<uint32_t, nvlog::Lsn> published;
-  for (const Publication& publication : Publications(trace)) {
-    if (has(publication.records)) published[publication.file] = publication.lsn();
+  std::map<uint32_t, nvlog::Lsn> handed_over;
+  for (const HandOver& hand_over : HandOvers(trace)) {
+    if (has(hand_over.records)) handed_over[hand_over.file] = hand_over.lsn();
   }
   nvlog::Lsn passed = 0;
   for (size_t i = 0; i < before; ++i) {
@@ -1421,7 +1422,7 @@ Events WritesOfPublished(const Trace& trace, uint32_t seat, size_t before) {
     if (pool::IsThroughLog(group[0].segment.log) || !has(group) || lsn < passed) continue;
     for (const Item& item : trace.items) {
       const Operation& operation = trace.operations[item.operation];
-      if (item.kind != Item::kData || item.order != 2 * lsn || lsn > published[operation.file]) {
+      if (item.kind != Item::kData || item.order != 2 * lsn || lsn > handed_over[operation.file]) {
         continue;
       }
       const auto in_call = static_cast<uint32_t>(item.offset - operation.offset);
@@ -1432,24 +1433,24 @@ Events WritesOfPublished(const Trace& trace, uint32_t seat, size_t before) {
 }
 
 // They go before each seat's checkpoint that is stored in that step.
-void WritePublished(Trace* trace, Step step) {
+void WriteHandedOver(Trace* trace, Step step) {
   Events& events = trace->events;
   for (size_t i = events.size(); i-- > 0;) {
     const Event store = events[i];
     if (!StoresCheckpoint(store, kSeat) || !Is(events[i + 1], Event::kPwb, step)) continue;
-    Insert(&events, i, WritesOfPublished(*trace, SeatOf(store), i));
+    Insert(&events, i, WritesOfHandedOver(*trace, SeatOf(store), i));
   }
 }
 
-// Whoever adopts a dead process's logs brings what it had published to the files, too.
-void PublishedReplayed(Trace* trace) { WritePublished(trace, Step::kRecoveredCheckpoint); }
-// The cleanup thread writes what was published as if the file was its own still.
-void PublishedWritten(Trace* trace) { WritePublished(trace, Step::kCheckpoint); }
+// Whoever adopts a dead process's logs brings what it had handed over to the files, too.
+void HandedOverReplayed(Trace* trace) { WriteHandedOver(trace, Step::kRecoveredCheckpoint); }
+// The cleanup thread writes what was handed over as if the file was its own still.
+void HandedOverWritten(Trace* trace) { WriteHandedOver(trace, Step::kCheckpoint); }
 
 // What recovery finds of a file.
 struct Told {
-  nvlog::Lsn published = 0, settled = 0;
-  std::map<nvlog::Lsn, nvlog::Place> groups, publications;  // of write-back
+  nvlog::Lsn handed_over = 0, settled = 0;
+  std::map<nvlog::Lsn, nvlog::Place> groups, hand_overs;  // of write-back
 };
 
 std::map<uint32_t, Told> TellOf(const pool::View& view, nvlog::Lsn* through_checkpoint) {
@@ -1463,9 +1464,9 @@ std::map<uint32_t, Told> TellOf(const pool::View& view, nvlog::Lsn* through_chec
     walk.ForEachRecord(group, [&](const RecordHeader& header, nvlog::Place place) {
       Told& file = told[walk.FileOf(header, place)];
       if (header.kind == Kind::kSettled) file.settled = std::max(file.settled, header.offset);
-      if (header.kind == Kind::kPublished) {
-        file.published = header.lsn;
-        file.publications[header.lsn] = group.place;
+      if (header.kind == Kind::kHandedOver) {
+        file.handed_over = header.lsn;
+        file.hand_overs[header.lsn] = group.place;
       } else if (nvlog::IsChange(header.kind) && !pool::IsThroughLog(group.log)) {
         file.groups[header.lsn] = group.place;
       }
@@ -1486,27 +1487,29 @@ std::vector<nvlog::Place> VoidBelow(const pool::View& view,
   return changed;
 }
 
-// What was published counts by the LSNs of its groups: recovery takes for void what it should not.
-std::vector<nvlog::Place> PublishedByOwnLsns(const pool::View& view, bool of_checkpoint) {
+// What was handed over counts by the LSNs of its groups: recovery takes for void what it should
+// not.
+std::vector<nvlog::Place> HandedOverByOwnLsns(const pool::View& view, bool of_checkpoint) {
   std::vector<nvlog::Place> changed;
   nvlog::Lsn checkpoint = 0;
   for (const auto& [number, file] : TellOf(view, &checkpoint)) {
     const nvlog::Lsn bound = of_checkpoint ? checkpoint : file.settled;
-    for (const nvlog::Place place : VoidBelow(view, file.groups, std::min(bound, file.published))) {
+    for (const nvlog::Place place :
+         VoidBelow(view, file.groups, std::min(bound, file.handed_over))) {
       changed.push_back(place);
     }
   }
   return changed;
 }
 std::vector<nvlog::Place> CheckpointByOwnLsns(const pool::View& view) {
-  return PublishedByOwnLsns(view, true);
+  return HandedOverByOwnLsns(view, true);
 }
 std::vector<nvlog::Place> SettledByOwnLsns(const pool::View& view) {
-  return PublishedByOwnLsns(view, false);
+  return HandedOverByOwnLsns(view, false);
 }
 
-// Recovery that has the kernel which the processes had takes what was published for write-back.
-std::vector<nvlog::Place> PublishedApplied(const pool::View& view) {
+// Recovery that has the kernel which the processes had takes what was handed over for write-back.
+std::vector<nvlog::Place> HandedOverApplied(const pool::View& view) {
   std::vector<nvlog::Place> changed;
   pool::StateRecord state;
   std::memcpy(&state, view.state(), sizeof(state));
@@ -1515,7 +1518,7 @@ std::vector<nvlog::Place> PublishedApplied(const pool::View& view) {
   if (std::memcmp(now, state.boot, sizeof(now)) != 0) return changed;
   nvlog::Lsn checkpoint = 0;
   for (const auto& [number, file] : TellOf(view, &checkpoint)) {
-    for (const nvlog::Place place : VoidBelow(view, file.publications, ~nvlog::Lsn{0})) {
+    for (const nvlog::Place place : VoidBelow(view, file.hand_overs, ~nvlog::Lsn{0})) {
       changed.push_back(place);
     }
   }
@@ -1704,25 +1707,25 @@ std::vector<Mutant> AllMutants() {
        OrphanReplayed},
       {"boot untold", "recovery takes the kernel for the one that processes had", BootUntold},
       {"erased before logged", "the kernel erases before the log says so", ErasedBeforeLogged},
-      {"published before told", "the log says that a file is published before the kernel has it",
-       PublishedBeforeTold},
-      {"published late", "the log says so when another process has written to the file",
-       PublishedLate},
-      {"published unsaid", "no record says that a file is published", PublishedUnsaid},
-      {"published lsn early", "that record's LSN is drawn before the kernel has the file",
-       PublishedLsnEarly},
-      {"published unsynced", "a seat's checkpoint passes what was published before it is synced",
-       PublishedUnsynced},
-      {"published unawaited", "the same, where its process has to wait for write-through's",
-       PublishedUnawaited},
-      {"published written", "the cleanup thread writes what was published to the file",
-       PublishedWritten},
-      {"published replayed", "an adopter writes what a dead one had published to the file",
-       PublishedReplayed},
-      {"kept unsaid", "no kept record says that what is kept was published", KeptUnsaid},
+      {"handed over before told",
+       "the log says that a file is handed over before the kernel has it", HandedOverBeforeTold},
+      {"handed over late", "the log says so when another process has written to the file",
+       HandedOverLate},
+      {"handed over unsaid", "no record says that a file is handed over", HandedOverUnsaid},
+      {"handed over lsn early", "that record's LSN is drawn before the kernel has the file",
+       HandedOverLsnEarly},
+      {"handed over unsynced",
+       "a seat's checkpoint passes what was handed over before it is synced", HandedOverUnsynced},
+      {"handed over unawaited", "the same, where its process has to wait for write-through's",
+       HandedOverUnawaited},
+      {"handed over written", "the cleanup thread writes what was handed over to the file",
+       HandedOverWritten},
+      {"handed over replayed", "an adopter writes what a dead one had handed over to the file",
+       HandedOverReplayed},
+      {"kept unsaid", "no kept record says that what is kept was handed over", KeptUnsaid},
       {"left unpassed", "segments of a seat that was left are free before its checkpoint says so",
        LeftUnpassed},
-      {"left before sync", "that checkpoint passes what was published before it is synced",
+      {"left before sync", "that checkpoint passes what was handed over before it is synced",
        LeftBeforeSync},
       {"noted late", "how far write-back is, is noted after the kernel's call", NotedLate},
       {"noted late, recovery", "recovery notes it after the kernel's call", NotedLate, true},
@@ -1745,12 +1748,12 @@ std::vector<Mutant> AllMutants() {
       {"life unchecked", "recovery takes what a segment held before for damage", nothing, AnyLife},
       {"taken unchecked", "recovery takes a segment that is being taken for a lost one", nothing,
        NoneIsTaken},
-      {"published by own lsn", "what was published is void by the LSNs of its groups", nothing,
+      {"handed over by own lsn", "what was handed over is void by the LSNs of its groups", nothing,
        CheckpointByOwnLsns},
-      {"settled by own lsn", "what was published is settled by the LSNs of its groups", nothing,
+      {"settled by own lsn", "what was handed over is settled by the LSNs of its groups", nothing,
        SettledByOwnLsns},
-      {"published applied", "recovery writes what was published, and the kernel has", nothing,
-       PublishedApplied},
+      {"handed over applied", "recovery writes what was handed over, and the kernel has", nothing,
+       HandedOverApplied},
   };
   mutants.insert(mutants.end(), std::begin(unchecked), std::end(unchecked));
   for (const Mutant& mutant : NameMutants()) mutants.push_back(mutant);

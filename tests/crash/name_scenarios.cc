@@ -71,7 +71,7 @@ class NameProgram : public Program {
   }
   // As the kernel copies bytes into it (copy_file_range): the log has none of them.
   void CopyInto(const std::string& name, uint64_t offset, size_t n) {
-    capture_.Do({Operation::kPublish, FileOf(name), 0, 0, 0}, "",
+    capture_.Do({Operation::kHandOver, FileOf(name), 0, 0, 0}, "",
                 [&] { Must(vfs::PassThrough(Descriptor(name)) == 0); });
     Write(name, offset, n);
   }

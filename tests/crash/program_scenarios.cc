@@ -111,10 +111,10 @@ class WriteProgram : public Program {
     using A = const Action&;
     Add({
         {"neighbour", [](A) {}},  // before anything is recorded
-        // It has claimed the file when this returns: if it was cached, it is published.
+        // It has claimed the file when this returns: if it was cached, it is handed over.
         {"give",
          [this, &neighbour](A a) {
-           capture_.Do({Operation::kPublish, FileOf(a.Word(0)), 0, 0, 0}, "",
+           capture_.Do({Operation::kHandOver, FileOf(a.Word(0)), 0, 0, 0}, "",
                        [&] { neighbour.Come(); });
          }},
         {"neighbour-goes", [&neighbour](A) { neighbour.Go(); }},
@@ -314,7 +314,7 @@ const ProgramScenario kProgramScenarios[] = {
        write a 25 60, write b 50 60, write a 35 60, give a, write a 45 60, get-known a
        write a 55 60, write a 15 30, close a, close b, detach)"},
     // The engine has a file in its cache, and a neighbour claims it, time and again: before and
-    // after the checkpoint has passed what was published, and with something pending of another
+    // after the checkpoint has passed what was handed over, and with something pending of another
     // file.
     {"claimed", "a file that a neighbour claims, under the whole engine", kOfNeighbour, R"(
        neighbour a, file a p, file b p, get-cached b
@@ -332,17 +332,18 @@ const ProgramScenario kProgramScenarios[] = {
        write a 40 60, write b 40 50, write a 70 50, sync a, write a 90 30, neighbour-goes
 
        get-cached a, write a 80 30, give a, close a, close b, detach)"},
-    // The disk loses what was published, and says so once: it is kept for recovery, and the
+    // The disk loses what was handed over, and says so once: it is kept for recovery, and the
     // checkpoint passes it.
-    {"claimed-refused", "the disk loses what was published", kOfNeighbour, R"(
+    {"claimed-refused", "the disk loses what was handed over", kOfNeighbour, R"(
        neighbour a, file a p, file b p, get-cached b, get-cached a
        write a 10 100, write b 10 50, cut a 300, write a 60 100, give a, write a 40 60
        refuse-syncs a, write b 40 50, drain, take-syncs a
        write b 40 50, drain, write b 40 50, drain, write b 20 30)"},
-    // The same, but it loses something of another file. The one that was published is settled, and
+    // The same, but it loses something of another file. The one that was handed over is settled,
+    // and
     // written to past the log. The cleanup thread waits for each `drain`, so that
     // one recording is like the other.
-    {"claimed-beside", "the disk loses something beside what was published", kOfNeighbour, R"(
+    {"claimed-beside", "the disk loses something beside what was handed over", kOfNeighbour, R"(
        neighbour a, file a p, file b p, get-cached b, get-cached a
        write a 10 100, write a 60 100, write b 10 50, give a, refuse-syncs b
        write b 20 50, drain, take-syncs b, await-disk b

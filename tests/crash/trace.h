@@ -67,7 +67,7 @@ struct Operation {
     kErase,     // `length` bytes at `offset` become zero; of no data
     kSync,      // fsync: what was done to the file is durable when it returns
     kSyncAll,   // sync: the same of all files
-    kPublish,   // the file is given to the kernel, with what is pending; of no byte
+    kHandOver,  // the file is given to the kernel, with what is pending; of no byte
     kClose,     // of the pool, which is clean when it returns
     kNames,     // one call that changes names or attributes: they are durable when it returns
     kRename,    // the same, and all bytes of `file` are

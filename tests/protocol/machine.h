@@ -81,16 +81,16 @@ inline constexpr Pid kNobody = 0;
 // What a log says. Each lies in a segment of its own, so each may be overwritten by itself once its
 // checkpoint has passed it.
 struct Record {
-  enum class Kind : uint8_t { kThrough, kSettled, kBack, kPublished };
+  enum class Kind : uint8_t { kThrough, kSettled, kBack, kHandedOver };
   Kind kind = Kind::kThrough;
   Pid log = kNobody;
   Lsn lsn = 0;
   File file = File::kNone;
   Change change;  // kThrough: the kernel has it; kBack: gets it later
-  Lsn bound = 0;  // kSettled: s; kPublished: p; of the file's groups below it
+  Lsn bound = 0;  // kSettled: s; kHandedOver: p; of the file's groups below it
 
   // The seat's checkpoint passes it, not that of write-through.
-  bool of_write_back() const { return kind == Kind::kBack || kind == Kind::kPublished; }
+  bool of_write_back() const { return kind == Kind::kBack || kind == Kind::kHandedOver; }
 };
 
 // A checkpoint: two records of it, and what others may rely on.

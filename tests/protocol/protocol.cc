@@ -348,7 +348,7 @@ Task<void> Run::AdoptLogs(size_t self) {
   if (dead_.empty()) co_return;
   const Pid log = dead_.front();
   const bool marks = marked_[File::kA] == log || marked_[File::kB] == log;
-  if ((marks || HasPublished(log)) && !co_await AdoptSeat(self, log)) co_return;
+  if ((marks || HasHandedOver(log)) && !co_await AdoptSeat(self, log)) co_return;
   for (const File file : kFiles) {
     const auto counts = [&](const Record& record) {
       return record.log == log && record.file == file && record.kind == Record::Kind::kThrough &&

@@ -21,7 +21,7 @@
 //          Drain, by the owner when somebody asks; AdoptSeat, when it is dead
 //
 //   unknown, or known <------------------------------------------------------- write-back
-//          Publish, by the owner: no sync
+//          HandOver, by the owner: no sync
 //
 //   write-back: a write is LSN, commit; the kernel gets it later.
 #ifndef NVCACHE_TESTS_PROTOCOL_PROTOCOL_H_
@@ -147,15 +147,15 @@ class Run {
   Task<void> StoreSeatCheckpoint(Pid log, Lsn to);
   bool OthersHave(size_t self, File file) const;
 
-  // publish.cc
-  Task<bool> Publish(size_t self, File file, Lsn early);
-  Task<Lsn> DrawPublished(Lsn early);
-  Task<void> PassPublished(size_t self);
+  // hand_over.cc
+  Task<bool> HandOver(size_t self, File file, Lsn early);
+  Task<Lsn> DrawHandedOver(Lsn early);
+  Task<void> PassHandedOver(size_t self);
   Task<void> PassLeft(const std::vector<Pid>& left, Lsn checkpoint);
-  Lsn PublishedBelow(Pid log, File file) const;
-  Lsn LastPublished(Pid log) const;
-  std::optional<Lsn> FirstUnpublished(Pid log) const;
-  bool HasPublished(Pid log) const;
+  Lsn HandedOverBelow(Pid log, File file) const;
+  Lsn LastHandedOver(Pid log) const;
+  std::optional<Lsn> FirstNotHandedOver(Pid log) const;
+  bool HasHandedOver(Pid log) const;
 
   // The world around them: run.cc.
   Task<void> Program(size_t self);
@@ -203,7 +203,7 @@ class Run {
   Pid checkpointer_ = kNobody;  // the kernel's lock
   std::array<Process, kSlots> processes_;
   std::vector<Pid> dead_;  // whose logs nobody has adopted
-  std::vector<Pid> left_;  // whose seats have published groups only, and nobody else
+  std::vector<Pid> left_;  // whose seats have handed over groups only, and nobody else
   Pid last_pid_ = kNobody;
   size_t alive_ = 0;
   Number last_number_ = 0;

@@ -37,7 +37,7 @@ Task<void> Run::Program(size_t self) {
       continue;
     }
     co_await DrainWanted(self, OneIn(3));
-    if (HasPublished(process.pid) && OneIn(3)) co_await PassPublished(self);
+    if (HasHandedOver(process.pid) && OneIn(3)) co_await PassHandedOver(self);
     process.at_rest = false;
     if (OneIn(8)) {
       co_await MoveCheckpoint(self);
@@ -54,7 +54,7 @@ Task<void> Run::Program(size_t self) {
   for (const File file : kFiles) {
     while (process.writes_back[file]) co_await Drain(self, file);
   }
-  if (HasPublished(process.pid)) left_.push_back(process.pid);
+  if (HasHandedOver(process.pid)) left_.push_back(process.pid);
   if (process.mapped != File::kNone && Keeps("mapping-passes"_rule)) Lower(self);
   process.mapped = File::kNone;
 }
@@ -220,11 +220,11 @@ Run::Bounds Run::BoundsOf(File file, const std::vector<Record>& records, Lsn che
     if (its) settled = std::max(settled, record.bound);
   }
   Lsn synced = std::max(settled, checkpoint);
-  if (!Keeps("published-void-by-settled"_rule)) synced = checkpoint;
-  if (!Keeps("published-void-by-checkpoint"_rule)) synced = settled;
+  if (!Keeps("handed-over-void-by-settled"_rule)) synced = checkpoint;
+  if (!Keeps("handed-over-void-by-checkpoint"_rule)) synced = settled;
   for (const Record& record : records) {
-    if (record.kind != Record::Kind::kPublished || record.file != file) continue;
-    const bool is_void = record.bound < synced || !Keeps("published-void-when-synced"_rule);
+    if (record.kind != Record::Kind::kHandedOver || record.file != file) continue;
+    const bool is_void = record.bound < synced || !Keeps("handed-over-void-when-synced"_rule);
     if (is_void) back = std::max(back, record.bound);
   }
   if (!Keeps("settled-through-only"_rule)) back = std::max(back, settled);
@@ -273,8 +273,8 @@ Content Run::CacheWhenAllAreDead() const {
   for (const Record& record : pool_.records) {  // of each file in order: one log has such groups
     if (record.kind != Record::Kind::kBack) continue;
     const auto& copies = pool_.back[record.log].copies;
-    const Lsn published = PublishedBelow(record.log, record.file);
-    if (record.lsn >= std::max({copies[0], copies[1], published})) record.change.ApplyTo(&cache);
+    const Lsn handed_over = HandedOverBelow(record.log, record.file);
+    if (record.lsn >= std::max({copies[0], copies[1], handed_over})) record.change.ApplyTo(&cache);
   }
   return cache;
 }

@@ -118,7 +118,7 @@ Task<void> Run::WriteOut(size_t self, Pid log, File file, Lsn from) {
   for (const Record& record : pool_.records) {
     const bool its = record.kind == Record::Kind::kBack && record.log == log;
     if (!its || record.file != file || record.lsn < from) continue;
-    if (record.lsn < PublishedBelow(log, file) && Keeps("published-not-again"_rule)) continue;
+    if (record.lsn < HandedOverBelow(log, file) && Keeps("handed-over-not-again"_rule)) continue;
     changes.push_back(record.change);
   }
   for (const Change& change : changes) {
@@ -134,8 +134,8 @@ Task<void> Run::MoveSeatCheckpoint(Pid log, Lsn to) {
   const size_t begun = file_system_.BeginSync();
   co_await Step{};
   for (const File file : kFiles) {
-    const bool published = marked_[file] != log;
-    const bool syncs = Keeps(published ? "published-synced"_rule : "drain-syncs"_rule);
+    const bool handed_over = marked_[file] != log;
+    const bool syncs = Keeps(handed_over ? "handed-over-synced"_rule : "drain-syncs"_rule);
     if (syncs) file_system_.EndSync(begun, file);
   }
   if (Keeps("drain-moves-checkpoint"_rule)) co_await StoreSeatCheckpoint(log, to);
@@ -160,13 +160,13 @@ Task<void> Run::DrainWanted(size_t self, bool all) {
 
 // The owner's, when it is asked, now and then, and at its end.
 Task<void> Run::Drain(size_t self, File file) {
-  const Lsn early = Keeps("published-after-writing"_rule) ? 0 : pool_.Draw();
+  const Lsn early = Keeps("handed-over-after-writing"_rule) ? 0 : pool_.Draw();
   co_await WriteOwn(self, file);
   co_await Step{};
   const bool give_up = wanted_[file] || OneIn(2);
   if (!give_up && OneIn(2)) co_return;
-  const bool published = give_up && OneIn(2) && co_await Publish(self, file, early);
-  if (!published) {
+  const bool handed_over = give_up && OneIn(2) && co_await HandOver(self, file, early);
+  if (!handed_over) {
     const Lsn to = pool_.next;
     for (const File each : kFiles) co_await WriteOwn(self, each);
     co_await MoveSeatCheckpoint(pid(self), to);
@@ -203,7 +203,7 @@ Task<bool> Run::AdoptSeat(size_t self, Pid owner) {
   if (!Keeps("one-adopter"_rule)) co_await Dawdle();
   const Lsn from = Keeps("adopted-from-newest"_rule) ? newest : checkpoint.seen;
   for (const File file : kFiles) co_await WriteOut(self, owner, file, from);
-  if (HasPublished(owner) && !FirstUnpublished(owner) && OneIn(2)) {
+  if (HasHandedOver(owner) && !FirstNotHandedOver(owner) && OneIn(2)) {
     Note(self, "leaves the seat");
     left_.push_back(owner);
   } else {

@@ -89,7 +89,7 @@ class CleanerTest : public testing::Test {
     ::close(file.backing_fd);
     CachedFile& gone = gone_[file.tag.number];
     gone.tag.number = file.tag.number;
-    gone.published.store(file.published.load());
+    gone.handed_over.store(file.handed_over.load());
     files_[file.tag.number] = &gone;
   }
   // One that is known for as long as it lives.
@@ -211,9 +211,9 @@ class CleanerTest : public testing::Test {
   }
 
   // As the vfs layer does for another process.
-  void Publish(CachedFile& file) {
+  void HandOver(CachedFile& file) {
     EXPECT_GE(cleaner_.WriteBack(file), 0);
-    EXPECT_TRUE(cleaner_.Publish(file, [&] { return Mark(file, Kind::kPublished, 0, 0); }));
+    EXPECT_TRUE(cleaner_.HandOver(file, [&] { return Mark(file, Kind::kHandedOver, 0, 0); }));
     EXPECT_EQ(file.pending.load(), 0u);
     file.pages.Trim(supply_);
     EXPECT_TRUE(file.pages.empty());
@@ -250,7 +250,7 @@ class CleanerTest : public testing::Test {
   // By number; and those that stand there once the file is gone.
   static inline std::atomic<CachedFile*> files_[kFiles];
   static inline CachedFile gone_[kFiles];
-  // Of what was published.
+  // Of what was handed over.
   static inline std::atomic<int> syncs_ = 0;
   static inline std::atomic<long> sync_result_ = 0;
 };
@@ -535,53 +535,53 @@ TEST_F(CleanerTest, AFileThatFailsDoesNotHoldUpThoseBehindIt) {
 }
 
 // Nobody waits for its sync but those behind it in the log, and these for one.
-TEST_F(CleanerTest, WhatWasPublishedIsSyncedOnce) {
+TEST_F(CleanerTest, WhatWasHandedOverIsSyncedOnce) {
   HoldBack();
-  CachedFile published[3], good;
-  for (CachedFile& file : published) {
-    Add(file, "published." + std::to_string(next_number_));
+  CachedFile handed_over[3], good;
+  for (CachedFile& file : handed_over) {
+    Add(file, "handed-over." + std::to_string(next_number_));
     Write(file, 0, "bytes");
   }
   Add(good, "good");
-  for (CachedFile& file : published) Publish(file);
+  for (CachedFile& file : handed_over) HandOver(file);
   EXPECT_EQ(syncs_, 0);
-  EXPECT_EQ(OnDisk("published.1"), "bytes");
-  EXPECT_EQ(FoundByRecovery(published[0]), "bytes");
+  EXPECT_EQ(OnDisk("handed-over.1"), "bytes");
+  EXPECT_EQ(FoundByRecovery(handed_over[0]), "bytes");
   Write(good, 0, "later");
   EXPECT_EQ(cleaner_.Drain(good), 0);
   EXPECT_EQ(syncs_, 1);
-  EXPECT_EQ(cleaner_.published(), 0u);
-  EXPECT_EQ(FoundByRecovery(published[0]), "");
-  for (CachedFile& file : published) Remove(file);
+  EXPECT_EQ(cleaner_.handed_over(), 0u);
+  EXPECT_EQ(FoundByRecovery(handed_over[0]), "");
+  for (CachedFile& file : handed_over) Remove(file);
   Remove(good);
 }
 
 // Another process has.
-TEST_F(CleanerTest, WhatWasPublishedIsBelowTheOthersCheckpoint) {
+TEST_F(CleanerTest, WhatWasHandedOverIsBelowTheOthersCheckpoint) {
   HoldBack();
-  File file(*this, "published");
+  File file(*this, "handed-over");
   Write(file, 0, "bytes");
-  Publish(file);
+  HandOver(file);
   pool_.StoreThroughCheckpoint(log_.newest() + 1);
   cleaner_.DrainAll();
   EXPECT_EQ(syncs_, 0);
-  EXPECT_EQ(cleaner_.published(), 0u);
+  EXPECT_EQ(cleaner_.handed_over(), 0u);
 }
 
-// A new pool begins with low LSNs: what was published by way of one that is gone says nothing of
+// A new pool begins with low LSNs: what was handed over by way of one that is gone says nothing of
 // the file's records in this one.
-TEST_F(CleanerTest, WhatWasPublishedInAnotherPoolIsNoneOfThis) {
+TEST_F(CleanerTest, WhatWasHandedOverInAnotherPoolIsNoneOfThis) {
   HoldBack();
   CachedFile file;
   Add(file, "a");
   for (int i = 0; i < 10; ++i) Write(file, 0, "before");
-  Publish(file);
+  HandOver(file);
   cleaner_.DrainAll();
   Remove(file);
   HoldBack();
   Add(file, "a", file.tag.number);
   Write(file, 0, "behind");
-  EXPECT_LT(file.newest.load(), gone_[file.tag.number].published.load());
+  EXPECT_LT(file.newest.load(), gone_[file.tag.number].handed_over.load());
   EXPECT_EQ(cleaner_.WriteBack(file), 1);
   EXPECT_EQ(OnDisk("a"), "behind");
   cleaner_.DrainAll();
@@ -589,9 +589,9 @@ TEST_F(CleanerTest, WhatWasPublishedInAnotherPoolIsNoneOfThis) {
   Remove(file);
 }
 
-// The disk has lost something, of whichever file: what was published stays for recovery, however
+// The disk has lost something, of whichever file: what was handed over stays for recovery, however
 // often the log goes round. Its number is another file's by then.
-TEST_F(CleanerTest, WhatWasPublishedIsKeptIfItsSyncFails) {
+TEST_F(CleanerTest, WhatWasHandedOverIsKeptIfItsSyncFails) {
   HoldBack();
   std::mt19937_64 random(test::Seed());
   CachedFile lost, good;
@@ -600,7 +600,7 @@ TEST_F(CleanerTest, WhatWasPublishedIsKeptIfItsSyncFails) {
   Write(lost, 0, test::Bytes(random, 9000));
   Erase(lost, 5000, Erasure::kToTheEnd);
   Write(lost, 4000, "end");
-  Publish(lost);
+  HandOver(lost);
   const std::string expected = FoundByRecovery(lost);
   EXPECT_EQ(expected.size(), 5000u);
   sync_result_ = -EIO;
@@ -620,7 +620,7 @@ TEST_F(CleanerTest, WhatWasPublishedIsKeptIfItsSyncFails) {
   EXPECT_GT(pool::Peek(log_.statistics()->segments_taken), 2u * log_.segments().count());
   EXPECT_EQ(syncs_, 1) << "an error is told once";
   EXPECT_TRUE(FoundByRecovery(lost) == expected);
-  EXPECT_NE(cleaner_.published(), 0u);
+  EXPECT_NE(cleaner_.handed_over(), 0u);
   Remove(next);
   Remove(good);
 }

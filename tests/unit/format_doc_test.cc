@@ -182,7 +182,7 @@ std::vector<Builder> Example() {
   Builder second(kSegment + 1, 1, 6);
   second.AddFile(7, kB);
   second.AddErasure(7, kB, 4095, 2);
-  second.AddMark(8, Kind::kPublished, kB, 0);
+  second.AddMark(8, Kind::kHandedOver, kB, 0);
   Builder through(kSegment + 2, pool::kThroughLog, 9);
   through.AddCreation(10, kC, "/srv", "c");
   through.AddFile(11, kC);
@@ -292,8 +292,8 @@ std::string What(const Reader& reader, const RecordHeader& header, Place place) 
     case Kind::kSettled:
       what << " settled below " << header.offset;
       break;
-    case Kind::kPublished:
-      what << " published";
+    case Kind::kHandedOver:
+      what << " handed over";
       break;
     case Kind::kName: {
       pool::NameRecord record;
@@ -340,7 +340,7 @@ using Lines = std::vector<std::string>;
 // These lines, and what is found in the other two segments in each case.
 Lines AndTheOthers(Lines lines) {
   for (const char* line :
-       {"7 at 1 /srv/b", "7 at 6 /srv/b without 2 from 4095", "8 at 7 /srv/b published",
+       {"7 at 1 /srv/b", "7 at 6 /srv/b without 2 from 4095", "8 at 7 /srv/b handed over",
         "10 done at 1 deed 1 /srv c inode 1203 in 1200", "11 done at 8 /srv/c",
         "11 done at 13 /srv/c 0:hi", "12 done at 15 /srv/c settled below 12"}) {
     lines.emplace_back(line);

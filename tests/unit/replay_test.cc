@@ -2104,16 +2104,16 @@ TEST_F(ThroughReplayTest, KilledAnywhereAndRunAgain) {
 }
 
 // ---------------------------------------------------------------------------------------------
-// Published: what its process had in its cache, and has given to the kernel.
+// Handed over: what its process had in its cache, and has given to the kernel.
 
-class PublishedTest : public ThroughReplayTest {
+class HandedOverTest : public ThroughReplayTest {
  protected:
   static constexpr uint32_t kThree = pool::kLogsOfSeat;  // of seat 1, write-back
 
   // As the engine does before the first one.
   void SetUp() override {
     ThroughReplayTest::SetUp();
-    pool_.MarkPublishes();
+    pool_.MarkHandsOver();
   }
   Lsn Back(uint32_t log, const test::Record& record) {
     return log_->Add(record, LogBuilder::kCommit, log).lsn;
@@ -2125,17 +2125,17 @@ class PublishedTest : public ThroughReplayTest {
 };
 
 // Others may have written to the file, or removed it. What came later is the process's own again.
-TEST_F(PublishedTest, TheKernelHasIt) {
+TEST_F(HandedOverTest, TheKernelHasIt) {
   MakeFiles({{"a", "since."}, {"gone"}});
-  log_->AddEach({Data(0, 0, "before"), Data(1, 0, "bytes"), test::Published(0), test::Published(1),
-                 Data(0, 5, "!")});
+  log_->AddEach({Data(0, 0, "before"), Data(1, 0, "bytes"), test::HandedOver(0),
+                 test::HandedOver(1), Data(0, 5, "!")});
   unlink(Path("gone").c_str());
   ExpectReplayed({{"a", "since!"}}, {.records = 1, .unresolved = Unresolved{}});
 }
 
-TEST_F(PublishedTest, APowerFailureMayHaveTakenIt) {
+TEST_F(HandedOverTest, APowerFailureMayHaveTakenIt) {
   MakeFile(0, "a", "......");
-  log_->AddEach({Data(0, 0, "11"), test::Published(0), On(kTwo, Data(0, 1, "22")),
+  log_->AddEach({Data(0, 0, "11"), test::HandedOver(0), On(kTwo, Data(0, 1, "22")),
                  On(kThree, Data(0, 2, "3"))});
   Reboot();
   EXPECT_TRUE(Run());
@@ -2143,56 +2143,56 @@ TEST_F(PublishedTest, APowerFailureMayHaveTakenIt) {
   ExpectDone();
 }
 
-TEST_F(PublishedTest, ASyncHasFailed) {
+TEST_F(HandedOverTest, ASyncHasFailed) {
   MakeFile(0, "a", "lost");
-  log_->AddEach({Data(0, 0, "1"), test::Published(0)});
+  log_->AddEach({Data(0, 0, "1"), test::HandedOver(0)});
   pool_.seats().SetThroughFailed(EIO);
   ExpectRun(true, {{"a", "1ost"}});
 }
 
-// A bound between the group and its publication: the kernel did not have it when the sync began.
-TEST_F(PublishedTest, SettledOnlyIfThatCameLater) {
+// A bound between the group and its handing over: the kernel did not have it when the sync began.
+TEST_F(HandedOverTest, SettledOnlyIfThatCameLater) {
   MakeFiles({{"a", "...."}, {"b", "...."}});
   log_->AddEach({Data(0, 0, "1"), Data(1, 0, "1")});
-  const Lsn published = Back(0, test::Published(0));
-  log_->AddEach({test::Published(1), On(kTwo, test::Settled(0, published + 1)),
-                 On(kTwo, test::Settled(1, published + 1))});
+  const Lsn handed_over = Back(0, test::HandedOver(0));
+  log_->AddEach({test::HandedOver(1), On(kTwo, test::Settled(0, handed_over + 1)),
+                 On(kTwo, test::Settled(1, handed_over + 1))});
   ExpectAfterReboot({{"a", "...."}, {"b", "1..."}});
 }
 
-TEST_F(PublishedTest, BelowTheCheckpointOnlyIfThatCameLater) {
+TEST_F(HandedOverTest, BelowTheCheckpointOnlyIfThatCameLater) {
   MakeFiles({{"a", "...."}, {"b", "...."}});
   log_->AddEach({Data(0, 0, "1"), Data(1, 0, "1")});
-  const Lsn published = Back(0, test::Published(0));
-  Back(0, test::Published(1));
-  MoveThroughCheckpoint(published + 1);
+  const Lsn handed_over = Back(0, test::HandedOver(0));
+  Back(0, test::HandedOver(1));
+  MoveThroughCheckpoint(handed_over + 1);
   ExpectAfterReboot({{"a", "...."}, {"b", "1..."}});
 }
 
 // Two owners, one after the other: what the first had is settled, what the second has is not.
-TEST_F(PublishedTest, Twice) {
+TEST_F(HandedOverTest, Twice) {
   MakeFile(0, "a", "......");
   Back(0, Data(0, 0, "1"));
-  const Lsn first = Back(0, test::Published(0));
+  const Lsn first = Back(0, test::HandedOver(0));
   log_->AddEach({On(kTwo, test::Settled(0, first + 1)), On(kThree, Data(0, 1, "2")),
-                 On(kThree, test::Published(0)), Data(0, 2, "3")});
+                 On(kThree, test::HandedOver(0)), Data(0, 2, "3")});
   ExpectAfterReboot({{"a", ".23..."}});
 }
 
-// A sync was begun before the second publication, and its record committed after it.
-TEST_F(PublishedTest, SettledInBetween) {
+// A sync was begun before the second handing over, and its record committed after it.
+TEST_F(HandedOverTest, SettledInBetween) {
   MakeFile(0, "a", "......");
   Back(0, Data(0, 0, "1"));
-  const Lsn first = Back(0, test::Published(0));
-  log_->AddEach({On(kThree, Data(0, 1, "2")), On(kThree, test::Published(0)),
+  const Lsn first = Back(0, test::HandedOver(0));
+  log_->AddEach({On(kThree, Data(0, 1, "2")), On(kThree, test::HandedOver(0)),
                  On(kTwo, test::Settled(0, first + 1))});
   ExpectAfterReboot({{"a", ".2...."}});
 }
 
-TEST_F(PublishedTest, NotIfTheRecordIsUnfinished) {
+TEST_F(HandedOverTest, NotIfTheRecordIsUnfinished) {
   MakeFile(0, "a", "....");
   Back(0, Data(0, 0, "1"));
-  log_->Add(test::Published(0), LogBuilder::kCommitNot, 0);
+  log_->Add(test::HandedOver(0), LogBuilder::kCommitNot, 0);
   ExpectRun(true, {{"a", "1..."}});
 }
 

@@ -45,7 +45,7 @@ TEST(StatesTest, WhatOnlyACachedFileHas) {
          file.erasures.Add({1, 0, 4096});
        }},
       {"removed", [](File& file) { file.removed.store(true); }},
-      {"publishes", [](File& file) { file.publishes = true; }},
+      {"may_hand_over", [](File& file) { file.may_hand_over = true; }},
       {"close_stamp", [](File& file) { file.close_stamp = 1; }},
       {"written_stamp", [](File& file) { file.written_stamp = 1; }},
       {"written_outside", [](File& file) { file.written_outside.store(true); }},

@@ -340,7 +340,7 @@ inline Record Erase(uint32_t file, uint64_t offset, uint64_t length) {
 inline Record Settled(uint32_t file, pool::Lsn bound) {
   return {nvlog::Kind::kSettled, file, bound, 0, {}};
 }
-inline Record Published(uint32_t file) { return {nvlog::Kind::kPublished, file, 0, 0, {}}; }
+inline Record HandedOver(uint32_t file) { return {nvlog::Kind::kHandedOver, file, 0, 0, {}}; }
 inline Record File(uint32_t file, const pool::FileRecord& record) {
   const size_t size = pool::FileRecordSize(record.path_length);
   return {nvlog::Kind::kFile,
@@ -572,7 +572,7 @@ class LogBuilder {
         // Its length says nothing.
         const bool empty = record.kind == nvlog::Kind::kTruncate ||
                            record.kind == nvlog::Kind::kSettled ||
-                           record.kind == nvlog::Kind::kPublished;
+                           record.kind == nvlog::Kind::kHandedOver;
         if (fits == 0 && !(empty && left > before)) {
           TakeSegment(log, id, pool::SegmentKind::kLog, ~0u);
           continue;

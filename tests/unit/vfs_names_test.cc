@@ -128,7 +128,7 @@ class VfsNamesTest : public EngineTest {
       const std::string file = FileText(walk, header, place);
       if (header.kind == nvlog::Kind::kData) said.push_back("data " + file);
       if (header.kind == nvlog::Kind::kTruncate) said.push_back("truncate " + file);
-      if (header.kind == nvlog::Kind::kPublished) said.push_back("published " + file);
+      if (header.kind == nvlog::Kind::kHandedOver) said.push_back("handed over " + file);
     });
     return said;
   }
@@ -661,8 +661,8 @@ TEST_IN_ENGINE(VfsNamesTest, ACachedFileGetsAnotherNameWithWhatItHasInTheLog,
     EXPECT_EQ(Close(fd), 0);
   }
   EXPECT_EQ(Log(),
-            (Said{"data a", "published a", "renames a new a", "renamed a new a", "data new a",
-                  "data b", "published b", "links b new b", "linked b new b", "data b"}));
+            (Said{"data a", "handed over a", "renames a new a", "renamed a new a", "data new a",
+                  "data b", "handed over b", "links b new b", "linked b new b", "data b"}));
 }
 
 // So that recovery does not make it again without them.

@@ -124,7 +124,7 @@ class VfsThroughTest : public EngineTest {
     EXPECT_EQ(IsKnown(fd), is.known.value_or(IsKnown(fd))) << "known";
     EXPECT_EQ(IsPending(fd), is.pending.value_or(IsPending(fd))) << "pending";
   }
-  // It is known, and nothing of it is pending, though it was published.
+  // It is known, and nothing of it is pending, though it was handed over.
   void MakeKnown(int fd) {
     for (int i = 0; i < 2; ++i) Fsync(fd);
     EXPECT_TRUE(!IsPending(fd) || SettleThrough(fd) == 0);
@@ -701,17 +701,17 @@ TEST_IN_ENGINE(VfsThroughTest, AFileThatCannotBePublishedIsDrained, kAllExclusiv
   EXPECT_EQ(Pending(), std::vector<Found>{});
 }
 
-// The checkpoint passes what was published when the file system was synced: at once, if somebody
+// The checkpoint passes what was handed over when the file system was synced: at once, if somebody
 // waits for a record behind it.
 TEST_IN_ENGINE(VfsThroughTest, TheCheckpointPassesWhatWasPublished, kAllExclusive) {
   const int fd = Open("a", O_RDWR | O_CREAT), other = Open("b", O_RDWR | O_CREAT);
   for (const int each : {fd, fd, other, other}) Fsync(each);
   EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
   const auto neighbour = Claimant(fd);
-  EXPECT_NE(engine.cleaner.published(), 0u);
+  EXPECT_NE(engine.cleaner.handed_over(), 0u);
   EXPECT_EQ(Pwrite(other, "later", 5, 0), 5);
   EXPECT_EQ(Drain(other), 0);
-  EXPECT_EQ(engine.cleaner.published(), 0u);
+  EXPECT_EQ(engine.cleaner.handed_over(), 0u);
   EXPECT_EQ(Pending(), std::vector<Found>{});
   EXPECT_EQ(OnDisk("b"), "later");
   for (const int each : {fd, other}) Close(each);

@@ -154,7 +154,7 @@ TEST_IN_ENGINE(VfsTurnsTest, AFileThatWasGivenBackIsCachedAgainByItsSyncs,
   Take(lock);
   Release(lock);
   EXPECT_EQ(StateOf(fd), State::kKernel);
-  EXPECT_TRUE(IsKnown(fd)) << "it was published";
+  EXPECT_TRUE(IsKnown(fd)) << "it was handed over";
   for (uint32_t i = 0; i < kSyncsToTryAgain; ++i) {
     EXPECT_EQ(Pwrite(fd, "B", 1, 0), 1);
     EXPECT_EQ(Sync(fd), 0);

@@ -260,7 +260,7 @@ void Attachment::BecomeDetached() {
   engine.SetStage(Detached(engine.stage()));
 }
 
-// Groups in the log by now were published, if they are not on the disk.
+// Groups in the log by now were handed over, if they are not on the disk.
 void Attachment::Detach() {
   if (!engine.attached()) return;
   AwaitPins();
@@ -268,7 +268,7 @@ void Attachment::Detach() {
   engine.cleaner.Stop();
   const bool left = engine.checkpoint.is_open() && !engine.checkpoint.End();
   NVCACHE_CHECK(left || engine.kept.units() == 0);
-  if (!left || engine.checkpoint.published() == 0) {
+  if (!left || engine.checkpoint.handed_over() == 0) {
     pool_.StoreSeatCheckpoint(engine.log.newest() + 1);
   }
   engine.recovery.ReplayOrphansOnce();

@@ -270,11 +270,13 @@ bool Checkpoint::EndUnloggedNames() {
   return true;
 }
 
-nvlog::Lsn Checkpoint::published() const { return engine.busy() ? engine.cleaner.published() : 0; }
+nvlog::Lsn Checkpoint::handed_over() const {
+  return engine.busy() ? engine.cleaner.handed_over() : 0;
+}
 
 bool Checkpoint::HasPending() {
   return engine.log.HasThroughPending() ||
-         (published() != 0 && published() >= engine.pool().through_checkpoint());
+         (handed_over() != 0 && handed_over() >= engine.pool().through_checkpoint());
 }
 
 // Another process has a descriptor that covers all that is left to it. False: something

@@ -46,7 +46,7 @@ class Checkpoint {
   // not, or another one is at it. With a pin, or where the pool stays attached; else no lock.
   // `late`: the process that should have moved it has not, for long.
   bool Move(bool late = false);
-  // Syncs that file system, for all that this process has published. 0, or a negated errno: from
+  // Syncs that file system, for all that this process has handed over. 0, or a negated errno: from
   // then on. The cleanup thread, or where it has ended.
   long Sync();
   // The cleanup thread calls it. In how many ns to ask again.
@@ -62,8 +62,8 @@ class Checkpoint {
   void EndPending();
   // The same, if something of this process's is pending.
   void EndOwnPending();
-  // The highest LSN that this process has published; 0: none.
-  nvlog::Lsn published() const;
+  // The highest LSN that this process has handed over; 0: none.
+  nvlog::Lsn handed_over() const;
 
   // No sync by the descriptor is under way while it is held.
   bool TryLock() { return lock_.TryLock(); }

@@ -43,7 +43,7 @@ void File::Begin(const sys::BornStat& st, uint32_t number) {
 }
 
 void File::EndCaching() {
-  publishes = false;
+  may_hand_over = false;
   close_stamp = written_stamp = 0;
   written_outside.store(false);
   removed.store(false);

@@ -76,7 +76,7 @@ struct File : dramcache::CachedFile {
   // ---- While it is cached; else as here, and so is `removed`.
 
   // Our syncs of its file system cover all that was written to it.
-  bool publishes = false;
+  bool may_hand_over = false;
   // Its mtime and size in the kernel after the last batch; how many changes of ours there had been
   // then. 0: not known. For the cleanup thread alone.
   uint64_t written_stamp = 0;
@@ -105,7 +105,7 @@ struct File : dramcache::CachedFile {
   bool closed = false;
 
   // For another inode, as `number` of the log's files: everything but its mutexes, `in_kernel`,
-  // `published` and the list of a turn. Nothing is open or pending.
+  // `handed_over` and the list of a turn. Nothing is open or pending.
   void Begin(const sys::BornStat& st, uint32_t number);
   // It is cached no more. `lock` exclusive.
   void EndCaching();

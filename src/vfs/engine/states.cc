@@ -39,17 +39,17 @@ void SetState(File& file, State state) {
 }
 
 // The kernel gets what it lacks, without a sync, and the log says so. All that might still happen
-// to the file on its way to the disk must be told to us (`publishes`), and recovery must find it:
-// so it has a name that is on the disk.
-bool PublishForGood(File& file) {
-  if (!file.publishes || file.removed.load() || file.failing.load() != 0 ||
+// to the file on its way to the disk must be told to us (`may_hand_over`), and recovery must find
+// it: so it has a name that is on the disk.
+bool TryHandOver(File& file) {
+  if (!file.may_hand_over || file.removed.load() || file.failing.load() != 0 ||
       file.pending.load() == 0 || engine.pool().seats().ThroughFailed() != 0) {
     return false;
   }
   return Publish(file) >= 0 && HandOverFile(file);
 }
 
-long LeaveToKernel(File& file, State state, bool may_publish) {
+long LeaveToKernel(File& file, State state, bool may_hand_over) {
   NVCACHE_CHECK(engine.table_lock.IsLocked());
   const State before = file.state.load();
   if (before == State::kLost) return -EIO;
@@ -58,8 +58,8 @@ long LeaveToKernel(File& file, State state, bool may_publish) {
   if (before == State::kForeign && engine.leases.is_open()) engine.process.ShareInherited(file);
   file.lock.Lock();
   if (before == State::kCached) {
-    const bool published = may_publish && PublishForGood(file);
-    if (long error = published ? 0 : DrainExclusively(file); error < 0) {
+    const bool handed_over = may_hand_over && TryHandOver(file);
+    if (long error = handed_over ? 0 : DrainExclusively(file); error < 0) {
       file.lock.Unlock();
       return error;
     }
@@ -94,7 +94,7 @@ void CheckFields(const File& file) {
     return;
   }
   NVCACHE_CHECK(file.pages.empty() && file.erasures.empty());
-  NVCACHE_CHECK(!file.removed.load() && !file.publishes && file.close_stamp == 0);
+  NVCACHE_CHECK(!file.removed.load() && !file.may_hand_over && file.close_stamp == 0);
   NVCACHE_CHECK(file.written_stamp == 0 && !file.written_outside.load());
   if (state == State::kLost) {
     NVCACHE_CHECK(file.forever);
@@ -128,7 +128,7 @@ bool BeginCaching(File& file, int fd) {
   file.backing_fd = static_cast<int>(backing);
   file.sync_device = FileSystems::Ask(fd, st.st_dev).syncs_whole ? file.device : 0;
   // Before the first record: all that happens to the disk from then on is told to us.
-  file.publishes = engine.checkpoint.Cover(fd, st);
+  file.may_hand_over = engine.checkpoint.Cover(fd, st);
   TakeSize(file, st);
   file.changes.fetch_add(1);
   // The kernel may show changes, of any process, that are not on the disk: fewer bytes than there
@@ -176,8 +176,8 @@ long PassThrough(File& file) {
 }
 
 // It may be hot for several processes now, or for this one again.
-long GiveBack(File& file, bool may_publish) {
-  return LeaveToKernel(file, State::kKernel, may_publish);
+long GiveBack(File& file, bool may_hand_over) {
+  return LeaveToKernel(file, State::kKernel, may_hand_over);
 }
 
 long Lend(File& file, bool forever) {

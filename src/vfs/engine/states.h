@@ -48,7 +48,7 @@
 //   backing_fd                      prepared, or kept     ours; -1 while      -         any
 //                                   for a lock            Check opens it
 //   removed                         -                     any                 -         -
-//   publishes, left                 -                     any                 -         -
+//   may_hand_over, close_stamp       -                     any                 -         -
 //   written_stamp, written_outside   -                     any                 -         -
 //   forever                         any                   -                   any       true
 //   exclusive lease                 no                    yes                 no        no
@@ -99,8 +99,8 @@ bool BeginCaching(File& file, int fd);
 // foreign file is claimed by the caller.
 long PassThrough(File& file);
 // kCached or kForeign -> kKernel: another process has claimed it, say, or the process ends. Its
-// pending bytes need not be on the disk if it may, and can, be published.
-long GiveBack(File& file, bool may_publish = true);
+// pending bytes need not be on the disk if it may, and can, be handed over.
+long GiveBack(File& file, bool may_hand_over = true);
 // GiveBack, and -> kLent. `forever`: File::forever as well.
 long Lend(File& file, bool forever);
 // kCached -> kForeign, in a child of fork.

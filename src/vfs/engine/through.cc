@@ -212,7 +212,7 @@ void NoteCloseStamp(int fd, const Description& description) {
 
 void NoteCloseStamp(File& file) {
   struct stat st;
-  const bool seen = file.publishes && sys::Fstat(file.backing_fd, &st) == 0;
+  const bool seen = file.may_hand_over && sys::Fstat(file.backing_fd, &st) == 0;
   file.close_stamp = seen ? StampOf(st.st_ctim, static_cast<uint64_t>(st.st_size)) : 0;
 }
 
@@ -233,16 +233,16 @@ bool IsWhole(const File& file) {
   return IsSynced(file) && file.changes.load() == file.changes_synced.load();
 }
 
-// Says that the file is published. `*then`: its tally's standing when it had the tag. The tally has
-// the record's LSN before the tag: a process that may remove that finds the file pending. 0: there
-// is no room for the record, or another file has the tally; then nothing has happened.
-Lsn LogPublished(File& file, Tally& tally, Standing* then) {
+// Says that the file is handed over. `*then`: its tally's standing when it had the tag. The tally
+// has the record's LSN before the tag: a process that may remove that finds the file pending. 0:
+// there is no room for the record, or another file has the tally; then nothing has happened.
+Lsn LogHandedOver(File& file, Tally& tally, Standing* then) {
   const uint64_t tag = TagOf(file);
   sys::Scratch<pool::FileRecord> scratch;
   for (pool::FileRecord* record = nullptr;; record = scratch.get()) {
     if (record != nullptr && !Describe(file, record)) return 0;
     nvlog::GroupWriter writer(engine.log, file.tag);
-    const Outcome outcome = writer.BeginMark(nvlog::Kind::kPublished, 0, 0, record);
+    const Outcome outcome = writer.BeginMark(nvlog::Kind::kHandedOver, 0, 0, record);
     if (outcome == Outcome::kUndeclared && record == nullptr) continue;
     if (outcome != Outcome::kDone) return 0;
     Tallies::Raise(tally.lsn, writer.lsn());
@@ -319,10 +319,11 @@ bool HandOverFile(File& file) {
   const Identity id = {file.device, file.inode, tag};
   Tally& tally = engine.tallies.At(tag);
   if (!IsOwnTable() || !engine.tallies.RemoveTag(tally)) return false;
-  engine.pool().MarkPublishes();
+  engine.pool().MarkHandsOver();
   if (file.descriptions != nullptr) engine.files.SayOpen(file);
   Standing then = {};
-  if (!engine.cleaner.Publish(file, [&] { return LogPublished(file, tally, &then); })) return false;
+  if (!engine.cleaner.HandOver(file, [&] { return LogHandedOver(file, tally, &then); }))
+    return false;
   if (then.tag == tag && IsWhole(file) && !MayBeWrittenUnseen(id)) {
     Tallies::Change(tally, {tag, then.bypasses, false}, {tag, then.bypasses, true});
   }

@@ -189,7 +189,7 @@ TEST_F(SourceTest, ANewPoolIsAnEmptyOne) {
   EXPECT_EQ(Read(), 1);
   ExpectSame();
   EXPECT_EQ(image_->view().state()->state, pool::kStateInUse);
-  EXPECT_EQ(image_->view().state()->published, 1u);
+  EXPECT_EQ(image_->view().state()->handed_over, 1u);
   EXPECT_EQ(std::memcmp(image_->base() + pool::kSuperblockCopyOffset, image_->base(),
                         sizeof(pool::Superblock)),
             0);
@@ -211,8 +211,8 @@ TEST_F(SourceTest, GroupsOfAllKinds) {
     WriteThrough(a_, "in the kernel");
     Settle(a_);
     Name();
-    pool_.MarkPublishes();
-    Mark(b_, Kind::kPublished, 0, 0);
+    pool_.MarkHandsOver();
+    Mark(b_, Kind::kHandedOver, 0, 0);
     Write(a_, 7 * kPage, std::string(log_.max_group_pages() * kPage, 'l'));
     {
       pool::FileRecord record = RecordOf(a_);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Publishing: a file that was written back, is write-through, and nothing was synced. From then
-// on its write-back groups are as old as p, of which the Published record tells.
+// Handing over: a file that was written back, is write-through, and nothing was synced. From then
+// on its write-back groups are as old as p, of which the Handed over record tells.
 #include <algorithm>
 
 #include "tests/protocol/protocol.h"
@@ -10,47 +10,47 @@ namespace nvcache::protocol {
 
 // By the owner; the kernel has every byte. False: the tally is another file's. `early`: p, if it
 // was drawn too early.
-Task<bool> Run::Publish(size_t self, File file, Lsn early) {
+Task<bool> Run::HandOver(size_t self, File file, Lsn early) {
   const auto busy = [&] {
     return std::ranges::any_of(processes_, [](const Process& other) { return other.passing > 0; });
   };
-  bool passing = !Keeps("published-tag-before-scan"_rule) && co_await SomebodyPasses(self, false);
-  if (!Keeps("published-tag-before-scan"_rule) || !Keeps("published-scans"_rule))
+  bool passing = !Keeps("handed-over-tag-before-scan"_rule) && co_await SomebodyPasses(self, false);
+  if (!Keeps("handed-over-tag-before-scan"_rule) || !Keeps("handed-over-scans"_rule))
     co_await Lurk(busy);
   if (tally_.state.tag != File::kNone) co_await RemoveTag(self, tally_.state.tag);
   co_await Step{};
-  Lsn published = 0;
-  if (Keeps("published-lsn-before-tag"_rule)) published = co_await DrawPublished(early);
+  Lsn handed_over = 0;
+  if (Keeps("handed-over-lsn-before-tag"_rule)) handed_over = co_await DrawHandedOver(early);
   co_await Step{};
   const State none = tally_.state;
   const State tagged = {file, false, none.bypasses};
   if (none.tag != File::kNone) co_return false;
   co_await Step{};
-  if (Keeps("published-tagged"_rule) && !Replace(none, tagged)) co_return false;
-  Note(self, "sets the tag of the file that it publishes");
-  if (Keeps("published-tag-before-scan"_rule)) passing = co_await SomebodyPasses(self, false);
-  if (!Keeps("published-scans"_rule)) passing = false;
+  if (Keeps("handed-over-tagged"_rule) && !Replace(none, tagged)) co_return false;
+  Note(self, "sets the tag of the file that it hands over");
+  if (Keeps("handed-over-tag-before-scan"_rule)) passing = co_await SomebodyPasses(self, false);
+  if (!Keeps("handed-over-scans"_rule)) passing = false;
   co_await Step{};
-  if (!Keeps("published-lsn-before-tag"_rule)) {
+  if (!Keeps("handed-over-lsn-before-tag"_rule)) {
     co_await Lurk([&] { return tally_.state.tag != file; });
-    published = co_await DrawPublished(early);
+    handed_over = co_await DrawHandedOver(early);
   }
   co_await Step{};
-  if (!Keeps("published-committed"_rule)) {
+  if (!Keeps("handed-over-committed"_rule)) {
     GiveUp(self, file);
     co_await Dawdle();
   }
-  Note(self, "publishes below", published);
+  Note(self, "hands over below", handed_over);
   const Lsn lsn = pool_.Draw();
-  pool_.records.push_back({Record::Kind::kPublished, pid(self), lsn, file, {}, published});
+  pool_.records.push_back({Record::Kind::kHandedOver, pid(self), lsn, file, {}, handed_over});
   co_await Step{};
-  if (!Keeps("published-known-first"_rule)) {
+  if (!Keeps("handed-over-known-first"_rule)) {
     GiveUp(self, file);
     co_await Lurk([&] { return !GroupsCount(file); });
     co_await Dawdle();
   }
   const State known = {file, true, tagged.bypasses};
-  if (!Keeps("published-known-in-one-step"_rule) && !passing) {
+  if (!Keeps("handed-over-known-in-one-step"_rule) && !passing) {
     const auto is_others = [&] {
       return tally_.state.tag != file && tally_.state.tag != File::kNone && !tally_.state.known;
     };
@@ -64,53 +64,54 @@ Task<bool> Run::Publish(size_t self, File file, Lsn early) {
 }
 
 // p, of which the tally knows. `early`: it was drawn before.
-Task<Lsn> Run::DrawPublished(Lsn early) {
-  const Lsn published = early != 0 ? early : pool_.Draw();
+Task<Lsn> Run::DrawHandedOver(Lsn early) {
+  const Lsn handed_over = early != 0 ? early : pool_.Draw();
   co_await Step{};
-  if (Keeps("published-raises-lsn"_rule)) tally_.lsn = std::max(tally_.lsn, published);
+  if (Keeps("handed-over-raises-lsn"_rule)) tally_.lsn = std::max(tally_.lsn, handed_over);
   co_await Step{};
-  co_return published;
+  co_return handed_over;
 }
 
-Lsn Run::PublishedBelow(Pid log, File file) const {
+Lsn Run::HandedOverBelow(Pid log, File file) const {
   Lsn last = 0;
   for (const Record& record : pool_.records) {
-    const bool its = record.kind == Record::Kind::kPublished && record.log == log;
+    const bool its = record.kind == Record::Kind::kHandedOver && record.log == log;
     if (its && record.file == file) last = std::max(last, record.bound);
   }
   return last;
 }
 
-Lsn Run::LastPublished(Pid log) const {
-  return std::max(PublishedBelow(log, File::kA), PublishedBelow(log, File::kB));
+Lsn Run::LastHandedOver(Pid log) const {
+  return std::max(HandedOverBelow(log, File::kA), HandedOverBelow(log, File::kB));
 }
 
 // The first group above the seat's checkpoint that is not.
-std::optional<Lsn> Run::FirstUnpublished(Pid log) const {
+std::optional<Lsn> Run::FirstNotHandedOver(Pid log) const {
   const auto& copies = pool_.back[log].copies;
   for (const Record& record : pool_.records) {
     const bool its = record.kind == Record::Kind::kBack && record.log == log;
-    const Lsn passed = std::max({copies[0], copies[1], PublishedBelow(log, record.file)});
+    const Lsn passed = std::max({copies[0], copies[1], HandedOverBelow(log, record.file)});
     if (its && record.lsn >= passed) return record.lsn;
   }
   return std::nullopt;
 }
 
 // Above its checkpoint, and nobody has been left to pass them.
-bool Run::HasPublished(Pid log) const {
+bool Run::HasHandedOver(Pid log) const {
   const auto& copies = pool_.back[log].copies;
   return std::ranges::count(left_, log) == 0 &&
-         LastPublished(log) >= std::max(copies[0], copies[1]);
+         LastHandedOver(log) >= std::max(copies[0], copies[1]);
 }
 
 // By the owner, while others have the file.
-Task<void> Run::PassPublished(size_t self) {
-  const Lsn last = LastPublished(pid(self));
+Task<void> Run::PassHandedOver(size_t self) {
+  const Lsn last = LastHandedOver(pid(self));
   Lsn to = last + 1;
-  if (Keeps("published-alone"_rule)) to = std::min(to, FirstUnpublished(pid(self)).value_or(to));
+  if (Keeps("handed-over-alone"_rule))
+    to = std::min(to, FirstNotHandedOver(pid(self)).value_or(to));
   co_await Step{};
-  Note(self, "passes what it has published below", to);
-  if (pool_.through.seen > last || !Keeps("published-passed-when-synced"_rule)) {
+  Note(self, "passes what it has handed over below", to);
+  if (pool_.through.seen > last || !Keeps("handed-over-passed-when-synced"_rule)) {
     co_await StoreSeatCheckpoint(pid(self), to);
   } else {
     co_await MoveSeatCheckpoint(pid(self), to);
