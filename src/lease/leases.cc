@@ -153,7 +153,7 @@ bool Leases::IsCrowded(uint64_t tag) const {
 }
 
 // The cells of a slot that is lost are somebody else's.
-void Leases::Share(uint64_t device, uint64_t inode) {
+void Leases::AddUser(uint64_t device, uint64_t inode) {
   NVCACHE_CHECK(is_open() && slot_ < kMaxProcesses);
   if (lost()) return;
   const uint64_t tag = NumberTagOf(device, inode);
@@ -166,7 +166,7 @@ void Leases::Share(uint64_t device, uint64_t inode) {
   slot.handed_on.fetch_add(1);
 }
 
-bool Leases::TryExclude(uint64_t device, uint64_t inode) {
+bool Leases::TryExclusive(uint64_t device, uint64_t inode) {
   if (lost() || !Sound()) return false;
   const uint64_t tag = NumberTagOf(device, inode);
   Cell* const cell = FindCell(tag, IsShared);
@@ -189,7 +189,7 @@ void Leases::Downgrade(uint64_t device, uint64_t inode) {
   WakeAskers(shared_->slots[slot_]);
 }
 
-void Leases::Drop(uint64_t device, uint64_t inode, bool was_exclusive) {
+void Leases::RemoveUser(uint64_t device, uint64_t inode, bool was_exclusive) {
   if (was_exclusive) Downgrade(device, inode);
   if (lost()) return;
   const uint64_t tag = NumberTagOf(device, inode);
@@ -246,11 +246,11 @@ bool Leases::Uses(uint32_t slot, uint64_t tag) {
                        : Marked(slot, tag, kAnyUse) != 0;
 }
 
-bool Leases::HeldElsewhere(uint64_t device, uint64_t inode) {
+bool Leases::IsExclusiveElsewhere(uint64_t device, uint64_t inode) {
   return MarkedElsewhere(NumberTagOf(device, inode), kExclusives);
 }
 
-bool Leases::Wanted(uint64_t device, uint64_t inode) {
+bool Leases::IsUsedElsewhere(uint64_t device, uint64_t inode) {
   return MarkedElsewhere(NumberTagOf(device, inode), kAnyUse);
 }
 
@@ -313,8 +313,8 @@ bool Leases::HandedOnSince(uint32_t hand_ons) const {
 
 // ------------------------------------------------------------------------------ Asking, answering
 
-// Nobody can exclude us any more, so each slot is looked at once. A process in TryExclude takes its
-// mark back by itself.
+// Nobody can exclude us any more, so each slot is looked at once. A process in TryExclusive takes
+// its mark back by itself.
 bool Leases::AwaitRelease(uint64_t device, uint64_t inode, uint64_t timeout_ns) {
   const uint64_t tag = NumberTagOf(device, inode);
   NVCACHE_CHECK(lost() || HasMark(shared_->slots[slot_], tag, kUsers));
@@ -333,7 +333,7 @@ bool Leases::AwaitRelease(uint64_t device, uint64_t inode, uint64_t timeout_ns) 
       while (!over() && !served()) {
         if (!SleepUnless(slot, end, [&] { return over() || served(); })) return false;
       }
-      // A mark that is held still may be one that TryExclude is about to take back.
+      // A mark that is held still may be one that TryExclusive is about to take back.
       if (!over() && ++refusals == kRefusals) return false;
     }
   }

@@ -7,10 +7,11 @@
 // it has the file for itself. Only the owner writes its cells; the others read them. So an open
 // costs one store and a look at each process that lives.
 //
-//   every file that is used      Share ... Drop
-//   before it may be cached      TryExclude; true: nobody else uses it, and later ones see it
-//   it is in another's cache     HeldElsewhere, after Share; then AwaitRelease, and pass through
-//   its bytes alone are needed   AwaitPublish: the other writes them to the kernel and stays holder
+//   every file that is used      AddUser ... RemoveUser
+//   before it may be cached      TryExclusive; true: nobody else uses it, and later ones see it
+//   it is in another's cache     IsExclusiveElsewhere, after AddUser; then AwaitRelease, and pass
+//   through its bytes alone are needed   AwaitPublish: the other writes them to the kernel and
+//   stays holder
 //
 // The holder has a thread, the keeper, that serves those who ask: WaitForRequest, Answered.
 //
@@ -30,10 +31,10 @@
 //
 // Not seen are other users, other mount namespaces, and processes without NVCache.
 //
-// Threads: TryExclude, Downgrade and Drop exclude each other by a lock of the caller, and Share
-// them but for a child of vfork, which takes no locks: it may call Share and HandOn, and ask. The
-// other calls may come at any time between Open and Close. AwaitRelease and AwaitPublish sleep: not
-// with a lock that a keeper, even of another process, might need to get on.
+// Threads: TryExclusive, Downgrade and RemoveUser exclude each other by a lock of the caller, and
+// AddUser them but for a child of vfork, which takes no locks: it may call AddUser and HandOn, and
+// ask. The other calls may come at any time between Open and Close. AwaitRelease and AwaitPublish
+// sleep: not with a lock that a keeper, even of another process, might need to get on.
 #ifndef NVCACHE_LEASE_LEASES_H_
 #define NVCACHE_LEASE_LEASES_H_
 
@@ -50,7 +51,7 @@ inline constexpr uint64_t kAliveCheckInterval = 50000000;  // ns
 // Requests of others to a holder.
 struct Request {
   bool stop = false;     // StopWaiting was called; nothing else is said
-  bool release = false;  // let go of each file held exclusively that is Wanted()
+  bool release = false;  // let go of each file held exclusively that IsUsedElsewhere()
   bool asked = true;     // false: Nudge was called; nothing else is said
   // Write to the kernel what it does not have of each file held exclusively for which this is true.
   bool Publish(uint64_t device, uint64_t inode) const;
@@ -72,16 +73,16 @@ class Leases : public Slots {
   bool AfterForkInChild(const char** why);
 
   // ---- A file, from its first open to its last close
-  void Share(uint64_t device, uint64_t inode);
+  void AddUser(uint64_t device, uint64_t inode);
   // Takes a shared file for this process alone. False: another process uses it, or might.
-  bool TryExclude(uint64_t device, uint64_t inode);
+  bool TryExclusive(uint64_t device, uint64_t inode);
   void Downgrade(uint64_t device, uint64_t inode);  // exclusive -> shared
-  void Drop(uint64_t device, uint64_t inode, bool was_exclusive);
+  void RemoveUser(uint64_t device, uint64_t inode, bool was_exclusive);
 
   // Another process has the file for itself.
-  bool HeldElsewhere(uint64_t device, uint64_t inode);
+  bool IsExclusiveElsewhere(uint64_t device, uint64_t inode);
   // Another process uses the file.
-  bool Wanted(uint64_t device, uint64_t inode);
+  bool IsUsedElsewhere(uint64_t device, uint64_t inode);
 
   // ---- Programs that are started
   // Before one may get a descriptor of the file that can write. Also in a child that has no slot.

@@ -64,12 +64,12 @@ class Slots {
   }
 
   // Somebody took this process for dead. Nothing that it holds is protected any more: all files
-  // have to pass through. The calls below do no harm; TryExclude fails.
+  // have to pass through. The calls below do no harm; TryExclusive fails.
   bool lost() const;
 
   // How many processes were found dead that held something, ever. The files that they held stood in
   // a log only: when the number has changed since the log's state was last looked at, look again,
-  // before a file that HeldElsewhere or AwaitRelease gave free is read from the kernel.
+  // before a file that IsExclusiveElsewhere or AwaitRelease gave free is read from the kernel.
   uint32_t deaths() const;
   // One has died, and is not counted yet.
   bool HasDeadOwner() const;

@@ -298,7 +298,7 @@ bool SleepsOverExec() {
     const State state = file.state.load();
     inherits = true;
     sleeps = !IsInCache(state) && (!description.writes() || !HandOn(file)) &&
-             !engine.leases.HeldElsewhere(file.device, file.inode);
+             !engine.leases.IsExclusiveElsewhere(file.device, file.inode);
   });
   return sleeps && (!inherits || !engine.recovery.KnowsOfDeaths());
 }

@@ -61,10 +61,10 @@ class Neighbour {
     if (!leases.Open(folder.c_str(), &why)) return 1;
     for (char order; ::read(orders, &order, 1) == 1;) {
       if (order == 'g') {
-        leases.Drop(st.st_dev, st.st_ino, false);
+        leases.RemoveUser(st.st_dev, st.st_ino, false);
       } else {
-        leases.Share(st.st_dev, st.st_ino);
-        if (leases.HeldElsewhere(st.st_dev, st.st_ino) &&
+        leases.AddUser(st.st_dev, st.st_ino);
+        if (leases.IsExclusiveElsewhere(st.st_dev, st.st_ino) &&
             !leases.AwaitRelease(st.st_dev, st.st_ino, kLong)) {
           return 1;
         }

@@ -238,19 +238,20 @@ class Peer {
       long count = 0;
       switch (order.what) {
         case kShare:
-          leases_.Share(kDevice, inode);
+          leases_.AddUser(kDevice, inode);
           return 1;
         case kShareMany:
-          for (uint64_t i = inode; i < end; ++i) leases_.Share(kDevice, i);
+          for (uint64_t i = inode; i < end; ++i) leases_.AddUser(kDevice, i);
           return 1;
         case kDropMany:
-          for (uint64_t i = inode; i < end; ++i) leases_.Drop(kDevice, i, false);
+          for (uint64_t i = inode; i < end; ++i) leases_.RemoveUser(kDevice, i, false);
           return 1;
         case kWantedMany:
-          for (uint64_t i = inode; i < end; ++i) count += leases_.Wanted(kDevice, i) ? 1 : 0;
+          for (uint64_t i = inode; i < end; ++i)
+            count += leases_.IsUsedElsewhere(kDevice, i) ? 1 : 0;
           return count;
         case kExclude:
-          if (!leases_.TryExclude(kDevice, inode)) return 0;
+          if (!leases_.TryExclusive(kDevice, inode)) return 0;
           exclusive_.insert(inode);
           return 1;
         case kDowngrade:
@@ -258,16 +259,16 @@ class Peer {
           leases_.Downgrade(kDevice, inode);
           return 1;
         case kDrop:
-          leases_.Drop(kDevice, inode, false);
+          leases_.RemoveUser(kDevice, inode, false);
           return 1;
         case kDropExclusive:
           exclusive_.erase(inode);
-          leases_.Drop(kDevice, inode, true);
+          leases_.RemoveUser(kDevice, inode, true);
           return 1;
         case kHeld:
-          return leases_.HeldElsewhere(kDevice, inode);
+          return leases_.IsExclusiveElsewhere(kDevice, inode);
         case kWanted:
-          return leases_.Wanted(kDevice, inode);
+          return leases_.IsUsedElsewhere(kDevice, inode);
         case kFail:
           failing_ = !failing_;
           return 1;
@@ -284,8 +285,8 @@ class Peer {
         case kFork:
           return InChild([&] {
             if (!leases_.AfterForkInChild(&why)) return 2;
-            leases_.Share(kDevice, inode);
-            return leases_.HeldElsewhere(kDevice, inode) ? 1 : 0;  // dies with its slot
+            leases_.AddUser(kDevice, inode);
+            return leases_.IsExclusiveElsewhere(kDevice, inode) ? 1 : 0;  // dies with its slot
           });
         case kSay:
           return leases_.Say(static_cast<Hindrance>(inode), 7, inode == 1 ? "libx.so" : "");
@@ -323,7 +324,7 @@ class Peer {
         for (auto at = exclusive_.begin(); at != exclusive_.end();) {
           const uint64_t inode = *at;
           if (!deaf && !failing_ && request.Publish(kDevice, inode)) published_.push_back(inode);
-          if (!deaf && request.release && leases_.Wanted(kDevice, inode)) {
+          if (!deaf && request.release && leases_.IsUsedElsewhere(kDevice, inode)) {
             leases_.Downgrade(kDevice, inode);
             at = exclusive_.erase(at);
           } else {
@@ -698,8 +699,8 @@ TEST_F(LeaseTest, AFileWithTwoCells) {
   const char* why = nullptr;
   ASSERT_TRUE(leases.Open(folder.path().c_str(), &why));
   auto other = NewPeer();
-  leases.Share(kDevice, 1);
-  EXPECT_TRUE(leases.TryExclude(kDevice, 1));
+  leases.AddUser(kDevice, 1);
+  EXPECT_TRUE(leases.TryExclusive(kDevice, 1));
   {
     const Look look(folder.path());
     for (Bucket& bucket : look->pages[0].first.buckets) {
@@ -707,12 +708,12 @@ TEST_F(LeaseTest, AFileWithTwoCells) {
     }
   }
   EXPECT_TRUE(leases.Relock()) << "the look has closed a descriptor";
-  leases.Drop(kDevice, 1, false);
+  leases.RemoveUser(kDevice, 1, false);
   EXPECT_TRUE((*other)(kHeld, 1));
-  leases.Share(kDevice, 1);
-  leases.Drop(kDevice, 1, true);
+  leases.AddUser(kDevice, 1);
+  leases.RemoveUser(kDevice, 1, true);
   Play({No(other, kHeld, 1), Yes(other, kWanted, 1)});
-  leases.Drop(kDevice, 1, false);
+  leases.RemoveUser(kDevice, 1, false);
   EXPECT_FALSE((*other)(kWanted, 1));
   leases.Close();
 }
@@ -724,12 +725,12 @@ TEST_F(LeaseTest, AChildThatSharesMemoryTakesNoPages) {
   ASSERT_TRUE(leases.Open(folder.path().c_str(), &why));
   auto other = NewPeer();
   sys::sharing = 1;
-  for (uint64_t inode = 0; inode < kManyFiles; ++inode) leases.Share(kDevice, inode);
+  for (uint64_t inode = 0; inode < kManyFiles; ++inode) leases.AddUser(kDevice, inode);
   sys::sharing = 0;
   EXPECT_EQ(Look(folder.path())->pages_given.load(), 2u);
   EXPECT_TRUE(leases.Relock()) << "the look has closed a descriptor";
   EXPECT_EQ((*other)(kWantedMany, 0, kManyFiles), kManyFiles);
-  for (uint64_t inode = 0; inode < kManyFiles; ++inode) leases.Drop(kDevice, inode, false);
+  for (uint64_t inode = 0; inode < kManyFiles; ++inode) leases.RemoveUser(kDevice, inode, false);
   leases.Close();
 }
 
@@ -896,8 +897,8 @@ TEST_F(LeaseTest, AChildWithoutASlotIsClosed) {
   kill(greedy, SIGKILL);
   waitpid(greedy, nullptr, 0);
   EXPECT_EQ(InChild([&] { return leases.AfterForkInChild(&why) ? 0 : 1; }), 0);
-  leases.Share(kDevice, 1);
-  EXPECT_TRUE(leases.TryExclude(kDevice, 1)) << "the parent's slot is as it was";
+  leases.AddUser(kDevice, 1);
+  EXPECT_TRUE(leases.TryExclusive(kDevice, 1)) << "the parent's slot is as it was";
   leases.Close();
 }
 
@@ -1152,7 +1153,7 @@ TEST_F(LeaseTest, DeathAtEachCall) {
       Leases leases;
       const char* why = "";
       if (!leases.Open(folder.path().c_str(), &why)) return;
-      for (uint64_t inode = 0; inode < kManyFiles; ++inode) leases.Share(kDevice, inode);
+      for (uint64_t inode = 0; inode < kManyFiles; ++inode) leases.AddUser(kDevice, inode);
       leases.Close();
     });
     for (int i = 0; i < calls && !one.over(); ++i) one.Step();
@@ -1304,7 +1305,7 @@ TEST_F(LeaseTest, ALimitOfFileSizeIsNoSignal) {
               Leases leases;
               const char* why = "";
               if (!leases.Open(folder.path().c_str(), &why)) return 1;
-              for (uint64_t inode = 0; inode < kManyFiles; ++inode) leases.Share(kDevice, inode);
+              for (uint64_t inode = 0; inode < kManyFiles; ++inode) leases.AddUser(kDevice, inode);
               leases.Close();
               return 0;
             }),
@@ -1461,14 +1462,14 @@ TEST_F(LeaseTest, NeverTwoAtOnce) {
       const bool alone = i % kAlone == 0;
       const bool idle = alone && who != 0;
       round->start.Wait(2);
-      if (!idle) leases.Share(kDevice, i);
-      const bool mine = !idle && leases.TryExclude(kDevice, i);
+      if (!idle) leases.AddUser(kDevice, i);
+      const bool mine = !idle && leases.TryExclusive(kDevice, i);
       if (mine && round->holders.fetch_add(1) != 0) round->wrong.fetch_add(1);
       if (mine) round->wins.fetch_add(1);
       if (alone && !idle && !mine) round->losses.fetch_add(1);
       round->middle.Wait(2);
       round->holders.store(0);
-      if (!idle) leases.Drop(kDevice, i, mine);
+      if (!idle) leases.RemoveUser(kDevice, i, mine);
       round->end.Wait(2);
     }
     return true;
@@ -1487,10 +1488,10 @@ TEST_F(LeaseTest, NoTwoHaveAPage) {
     // Of several that make the file at once, it may get the name of any.
     EXPECT_EQ(Together(folder.path(), 1, [](Leases&, uint32_t) { return true; }), 0);
     const auto body = [&](Leases& leases, uint32_t who) {
-      for (uint64_t inode = 0; inode < kManyFiles; ++inode) leases.Share(kDevice + who, inode);
+      for (uint64_t inode = 0; inode < kManyFiles; ++inode) leases.AddUser(kDevice + who, inode);
       round->middle.Wait(kProcesses);
       for (uint64_t inode = 0; inode < kManyFiles; ++inode)
-        leases.Drop(kDevice + who, inode, false);
+        leases.RemoveUser(kDevice + who, inode, false);
       return true;
     };
     EXPECT_EQ(Together(folder.path(), kProcesses, body), 0);
@@ -1517,14 +1518,14 @@ TEST_F(LeaseTest, NeverUnseen) {
                      [&](Leases& leases, uint32_t who) {
                        for (uint32_t i = 0; i < kRounds; ++i) {
                          bool mine = false;
-                         if (who == 0) leases.Share(kDevice, i);
+                         if (who == 0) leases.AddUser(kDevice, i);
                          round->start.Wait(2);
                          if (who == 0) {
-                           mine = leases.TryExclude(kDevice, i);
+                           mine = leases.TryExclusive(kDevice, i);
                            round->holders.store(mine);
                          } else {
-                           leases.Share(kDevice, i);
-                           round->seen.store(leases.HeldElsewhere(kDevice, i));
+                           leases.AddUser(kDevice, i);
+                           round->seen.store(leases.IsExclusiveElsewhere(kDevice, i));
                          }
                          round->middle.Wait(2);
                          if (who == 0) {
@@ -1533,7 +1534,7 @@ TEST_F(LeaseTest, NeverUnseen) {
                            }
                            (mine ? round->wins : round->losses).fetch_add(1);
                          }
-                         leases.Drop(kDevice, i, mine);
+                         leases.RemoveUser(kDevice, i, mine);
                          round->end.Wait(2);
                        }
                        return true;
@@ -1564,22 +1565,22 @@ struct Slaughter {
     }
     // Mostly more than go into a page.
     const uint64_t many = Slaughter::kFiles + random() % 2048;
-    for (uint64_t file = Slaughter::kFiles; file < many; ++file) leases.Share(kDevice, file);
+    for (uint64_t file = Slaughter::kFiles; file < many; ++file) leases.AddUser(kDevice, file);
     for (uint64_t steps = random() % 64; steps > 0; --steps) {
       const uint64_t file = random() % Slaughter::kFiles;
-      leases.Share(kDevice, file);
-      const bool mine = leases.TryExclude(kDevice, file);
+      leases.AddUser(kDevice, file);
+      const bool mine = leases.TryExclusive(kDevice, file);
       if (mine) {
         const uint32_t before = all->owner[file].exchange(life);
         if (before != 0 && !all->sentenced[before].load()) all->wrong.fetch_add(1);
         all->taken.fetch_add(1);
         all->owner[file].store(0);
       }
-      leases.Drop(kDevice, file, mine);
+      leases.RemoveUser(kDevice, file, mine);
     }
     if (random() % 2 == 0) {
       for (uint64_t file = Slaughter::kFiles; file < many; ++file) {
-        leases.Drop(kDevice, file, false);
+        leases.RemoveUser(kDevice, file, false);
       }
     }
     leases.Close();

@@ -216,8 +216,8 @@ TEST_F(TallyTest, TheTableIsOfOnePool) {
 TEST_F(TallyTest, ALookCountsUntilAnOwnerDies) {
   Other other(folder_.path(), [](Member& member) {
     if (!member.tallies.Join(kPool)) _exit(1);
-    member.leases.Share(kDevice, kInode);
-    if (!member.leases.TryExclude(kDevice, kInode)) _exit(1);
+    member.leases.AddUser(kDevice, kInode);
+    if (!member.leases.TryExclusive(kDevice, kInode)) _exit(1);
   });
   const auto is_good = [this](uint64_t pool, bool emulate) {
     return tallies_.WasLookedAt(pool, emulate);
@@ -360,7 +360,7 @@ TEST_F(TallyTest, WhoPassesIsSeen) {
   const uint64_t tag = TagOfFile(kInode);
   const auto anybody = [&] { return tallies_.AnybodyInFlight(tag, kDevice, kInode); };
   const auto share_and_pass = [](Member& member) {
-    member.leases.Share(kDevice, kInode);
+    member.leases.AddUser(kDevice, kInode);
     member.tallies.BeginInFlight(TagOfFile(kInode));
   };
   EXPECT_FALSE(anybody());
@@ -386,10 +386,10 @@ TEST_F(TallyTest, WhoPassesAnotherFileOfTheClassIsNotInTheWay) {
   uint64_t twin = kInode + 1;
   while (class_of(twin) != class_of(kInode)) ++twin;
   const Other other(folder_.path(), [=](Member& member) {
-    member.leases.Share(kDevice, twin);
+    member.leases.AddUser(kDevice, twin);
     member.tallies.BeginInFlight(TagOfFile(twin));
   });
-  own_.leases.Share(kDevice, twin);
+  own_.leases.AddUser(kDevice, twin);
   tallies_.BeginInFlight(TagOfFile(twin));
   EXPECT_TRUE(tallies_.AnybodyInFlight(TagOfFile(twin), kDevice, twin));
   EXPECT_FALSE(tallies_.AnybodyInFlight(TagOfFile(kInode), kDevice, kInode));
@@ -408,11 +408,11 @@ TEST_F(TallyTest, WhoHasNoPageSaysNotOfWhat) {
     return other;
   };
   const auto other = start([](Member& member) {
-    for (const uint64_t inode : {kInode, kInode + 1}) member.leases.Share(kDevice, inode);
+    for (const uint64_t inode : {kInode, kInode + 1}) member.leases.AddUser(kDevice, inode);
     member.tallies.BeginInFlight(TagOfFile(kInode));
   });
   const auto idle = start([](Member& member) {
-    member.leases.Share(kDevice, kInode);
+    member.leases.AddUser(kDevice, kInode);
     member.tallies.BeginInFlight(TagOfFile(kInode));
     member.tallies.EndInFlight(TagOfFile(kInode));
   });

@@ -61,7 +61,7 @@ class VfsThroughTest : public EngineTest {
       int fd, const Deed& function = [](lease::Leases&, Tallies&) {}) {
     const struct stat st = StatOf(fd);
     return std::make_unique<Neighbour>(memory_.path(), [&](test::Member& member) {
-      member.leases.Share(st.st_dev, st.st_ino);
+      member.leases.AddUser(st.st_dev, st.st_ino);
       function(member.leases, member.tallies);
     });
   }
@@ -517,8 +517,8 @@ TEST_IN_ENGINE(VfsThroughTest, AFileWithoutAPlaceInTheTableIsNotKnown) {
   neighbour->End();
   const struct stat st = StatOf(fd);
   const Neighbour other(memory_.path(), [&](test::Member& member) {
-    member.leases.Share(st.st_dev, st.st_ino);
-    if (member.leases.TryExclude(st.st_dev, st.st_ino)) _exit(1);
+    member.leases.AddUser(st.st_dev, st.st_ino);
+    if (member.leases.TryExclusive(st.st_dev, st.st_ino)) _exit(1);
   });
   ::close(fd);
 }

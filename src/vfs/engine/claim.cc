@@ -37,13 +37,13 @@ bool IsClaimed(uint64_t device, uint64_t inode) {
 long TakeInChild(uint64_t device, uint64_t inode) {
   if (!engine.leases.is_open()) return 0;
   if (!IsClaimed(device, inode)) {
-    engine.leases.Share(device, inode);
+    engine.leases.AddUser(device, inode);
     if (claimed_count < kMaxClaimed) {
       claimed[claimed_count] = {device, inode};
       ++claimed_count;
     }
   }
-  const bool released = !engine.leases.HeldElsewhere(device, inode) ||
+  const bool released = !engine.leases.IsExclusiveElsewhere(device, inode) ||
                         engine.leases.AwaitRelease(device, inode, kHolderPatienceNs);
   return released && engine.recovery.LookAfterDeathsInCopy() ? 0 : -EIO;
 }
@@ -54,7 +54,7 @@ void DropClaimsOfChildren() {
   if (claimed_count == 0) return;
   TableLock lock;
   for (uint32_t i = 0; i < claimed_count; ++i) {
-    engine.leases.Drop(claimed[i].device, claimed[i].inode, false);
+    engine.leases.RemoveUser(claimed[i].device, claimed[i].inode, false);
   }
   claimed_count = 0;
 }
@@ -71,10 +71,10 @@ long Claim::Take(const sys::BornStat& st) {
   {
     TableLock lock;
     if (!engine.leases.is_open()) return 0;
-    engine.leases.Share(device, inode);
+    engine.leases.AddUser(device, inode);
   }
   taken_ = true;
-  const bool held = engine.leases.HeldElsewhere(device, inode);
+  const bool held = engine.leases.IsExclusiveElsewhere(device, inode);
   has_waited_ = held || engine.recovery.KnowsOfDeaths();
   const bool released = !held || engine.leases.AwaitRelease(device, inode, kHolderPatienceNs);
   engine.recovery.NoticeDeaths();
@@ -99,7 +99,7 @@ Claim::~Claim() {
   in_flight_.End();
   if (!taken_) return;
   TableLock lock;
-  if (engine.leases.is_open()) engine.leases.Drop(device_, inode_, false);
+  if (engine.leases.is_open()) engine.leases.RemoveUser(device_, inode_, false);
 }
 
 bool IsForeign(int fd) {
@@ -125,7 +125,7 @@ long TakeOver(int fd) {
 
 bool AwaitPublication(uint64_t device, uint64_t inode) {
   if (!engine.leases.is_open()) return false;
-  const bool held = engine.leases.HeldElsewhere(device, inode);
+  const bool held = engine.leases.IsExclusiveElsewhere(device, inode);
   if (held) engine.leases.AwaitPublish(device, inode, kHolderPatienceNs);
   const bool news = held || engine.recovery.KnowsOfDeaths();
   sys::IsSharing() ? static_cast<void>(engine.recovery.LookAfterDeathsInCopy())

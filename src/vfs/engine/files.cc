@@ -86,7 +86,7 @@ File* Files::New(const sys::BornStat& st) {
   File& file = files_[number];
   file.Begin(st, number);
   AddToBucket(file);
-  if (engine.leases.is_open()) engine.leases.Share(file.device, file.inode);
+  if (engine.leases.is_open()) engine.leases.AddUser(file.device, file.inode);
   return &file;
 }
 
@@ -196,7 +196,7 @@ void Files::TableFull(File* file, const sys::BornStat& st) {
   if (file == nullptr) {
     full_ = true;
     if (!engine.leases.is_open()) return;
-    engine.leases.Share(st.st_dev, st.st_ino);  // nobody drops that
+    engine.leases.AddUser(st.st_dev, st.st_ino);  // nobody drops that
     engine.leases.MarkHandedOn(st.st_dev, st.st_ino);
   } else if (PassThrough(*file) == 0) {
     MakeLasting(*file);

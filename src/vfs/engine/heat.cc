@@ -38,7 +38,7 @@ File* HotFile(int fd) {
 }
 
 bool IsShared(const File& file) {
-  return IsInOtherHands(file) || engine.leases.Wanted(file.device, file.inode);
+  return IsInOtherHands(file) || engine.leases.IsUsedElsewhere(file.device, file.inode);
 }
 
 // Whether files of the process may be cached at all.

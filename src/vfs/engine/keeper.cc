@@ -109,7 +109,7 @@ void Keeper::Serve(const lease::Request& request) {
       Publish(file);
       file.lock.UnlockShared();
     }
-    if (request.release && engine.leases.Wanted(file.device, file.inode)) GiveBack(file);
+    if (request.release && engine.leases.IsUsedElsewhere(file.device, file.inode)) GiveBack(file);
   });
 }
 

@@ -167,7 +167,7 @@ void Process::LeaveToParent() {
 
 // This process did not see files being handed on before (Leases::HandOn).
 void Process::ShareInherited(File& file) {
-  engine.leases.Share(file.device, file.inode);
+  engine.leases.AddUser(file.device, file.inode);
   if (engine.leases.HandedOnSince(hand_ons_)) {
     for (const Description* d = file.descriptions; d != nullptr; d = d->next) {
       file.handed_on |= d->writes();
@@ -191,7 +191,7 @@ void Process::ShareAgain() {
     if (file.state.load() == State::kForeign) return;
     ShareInherited(file);
     // The parent used it when we began, but may be gone.
-    if (engine.leases.HeldElsewhere(file.device, file.inode)) {
+    if (engine.leases.IsExclusiveElsewhere(file.device, file.inode)) {
       engine.leases.AwaitRelease(file.device, file.inode, kParentPatienceNs);
     }
   });

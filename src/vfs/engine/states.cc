@@ -108,7 +108,7 @@ bool BeginCaching(File& file, int fd) {
   NVCACHE_CHECK(engine.table_lock.IsLocked() && file.state.load() == State::kKernel);
   if (!engine.leases.is_open() || engine.callers.in_unseen() ||
       engine.file_systems.HasQuota(fd, file.device) || !engine.attachment.Employ() ||
-      !engine.leases.TryExclude(file.device, file.inode)) {
+      !engine.leases.TryExclusive(file.device, file.inode)) {
     return false;
   }
   const long backing = engine.own.ToBegin(file, fd);
@@ -219,7 +219,7 @@ void Close(File& file) {
   }
   engine.own.Close(file);
   if (before != State::kForeign && engine.leases.is_open()) {
-    engine.leases.Drop(file.device, file.inode, false);
+    engine.leases.RemoveUser(file.device, file.inode, false);
   }
 }
 
