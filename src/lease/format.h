@@ -73,7 +73,7 @@ union alignas(kPage) Page {
 struct alignas(64) Slot {
   // Odd: in use, by a process that lives or has died. Grows with each taking and freeing.
   sys::Word life;
-  // The keeper sleeps on it; a process that asks changes it.
+  // The responder sleeps on it; a process that asks changes it.
   sys::Word requests;
   // A ticket for each who asks for release, and the last one that was served: by then the file is
   // free, or refused.
@@ -82,14 +82,14 @@ struct alignas(64) Slot {
   // A ticket for each who asks for publication, and the last one that was served.
   sys::Word publish_wanted;
   sys::Word published;
-  // To be published since the keeper looked last: kNoFile, a hash of the file, or kEveryFile.
+  // To be published since the responder looked last: kNoFile, a hash of the file, or kEveryFile.
   sys::Word publish_file;
   // Askers sleep on it. Odd: one may; a process that lets go of something makes it even, and wakes
   // them.
   sys::Word answers;
   // Files that the process has for itself; at least that many. Its death counts if there are any.
   sys::Word exclusives;
-  // 1: the keeper is to look after its own process's affairs.
+  // 1: the responder is to look after its own process's affairs.
   sys::Word nudged;
   // A bit for each bucket of the first page that may have been used, or its like in a higher level:
   // the next owner clears these.

@@ -350,7 +350,7 @@ bool Leases::AwaitPublish(uint64_t device, uint64_t inode, uint64_t timeout_ns) 
     bool published = false;
     // The next owner of the slot is asked anew.
     while (const uint32_t life = published ? 0 : Marked(i, tag, kExclusives)) {
-      // The file before the ticket: the keeper reads them the other way round.
+      // The file before the ticket: the responder reads them the other way round.
       uint32_t none = kNoFile;
       if (!slot.publish_file.compare_exchange_strong(none, HashOf(tag)) && none != HashOf(tag)) {
         slot.publish_file.store(kEveryFile);

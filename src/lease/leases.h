@@ -13,7 +13,7 @@
 //   through its bytes alone are needed   AwaitPublish: the other writes them to the kernel and
 //   stays holder
 //
-// The holder has a thread, the keeper, that serves those who ask: WaitForRequest, Answered.
+// The holder has a thread, the responder, that serves those who ask: WaitForRequest, Answered.
 //
 // A program that is started may know nothing of us, and have got a descriptor for writing: HandOn.
 // It leaves no trace by which its end could be seen. So a process that uses the file just then
@@ -34,7 +34,7 @@
 // Threads: TryExclusive, Downgrade and RemoveUser exclude each other by a lock of the caller, and
 // AddUser them but for a child of vfork, which takes no locks: it may call AddUser and HandOn, and
 // ask. The other calls may come at any time between Open and Close. AwaitRelease and AwaitPublish
-// sleep: not with a lock that a keeper, even of another process, might need to get on.
+// sleep: not with a lock that a responder, even of another process, might need to get on.
 #ifndef NVCACHE_LEASE_LEASES_H_
 #define NVCACHE_LEASE_LEASES_H_
 
@@ -108,17 +108,17 @@ class Leases : public Slots {
   bool AwaitPublish(uint64_t device, uint64_t inode, uint64_t timeout_ns);
 
   // ---- Answering
-  // For the keeper alone: sleeps until something is asked, also if that was before.
+  // For the responder alone: sleeps until something is asked, also if that was before.
   Request WaitForRequest();
-  // The keeper is to look after its own process's affairs. Any thread.
+  // The responder is to look after its own process's affairs. Any thread.
   void Nudge();
-  // Every process's keeper is to look after its affairs.
+  // Every process's responder is to look after its affairs.
   void NudgeAll();
   // All of the request was seen to, if something was asked. Those who asked for a file that is held
   // still are refused; those who asked for publication wait, unless all of it was `published`,
   // until somebody asks again.
   void Answered(const Request& request, bool published = true);
-  // The keeper's wait ends, now and for good: until StartWaiting, for another keeper.
+  // The responder's wait ends, now and for good: until StartWaiting, for another responder.
   void StopWaiting();
   void StartWaiting() { stopping_.store(false); }
 
@@ -140,7 +140,7 @@ class Leases : public Slots {
   bool AddLevel();
   bool IsCrowded(uint64_t tag) const;
 
-  // The keeper's.
+  // The responder's.
   std::atomic<bool> stopping_{false};
   uint32_t publish_served_ = 0;
 };

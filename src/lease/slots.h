@@ -28,10 +28,10 @@ class Slots {
   // why in a few words: then nothing may be cached. Closing any descriptor of the file gives a
   // process's record locks up; see Relock.
   bool Open(const char* folder, const char** why);
-  // Gives the slot back, with all that is marked in it. No keeper waits any more.
+  // Gives the slot back, with all that is marked in it. No responder waits any more.
   void Close();
-  // In a child of fork, which has the parent's mapping but neither its slot nor its keeper: takes a
-  // slot, in which nothing is marked. False as for Open; then it is closed.
+  // In a child of fork, which has the parent's mapping but neither its slot nor its responder:
+  // takes a slot, in which nothing is marked. False as for Open; then it is closed.
   bool AfterForkInChild(const char** why);
   // A child of fork has no slot, for as long as it asks and marks nothing.
   void LeaveSlotToParent() {

@@ -4,7 +4,7 @@
 //   attached   a seat, and a descriptor of the file system of write-through files while somebody
 //              wants it; that nobody has a seat, and nothing is left, leads back
 //
-// The engine's own threads do the work: the cleanup thread moves the checkpoint, and the keeper
+// The engine's own threads do the work: the cleanup thread moves the checkpoint, and the responder
 // hears of those who want room.
 #include "src/vfs/checkpointer.h"
 

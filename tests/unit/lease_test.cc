@@ -122,11 +122,11 @@ enum class Do : uint8_t {
   kAwaitRelease,
   kAwaitPublish,
   kDeaths,
-  kKeep,          // start a keeper that does as it is asked
+  kKeep,          // start a responder that does as it is asked
   kKeepDeaf,      // start one that hears one request and does nothing
-  kFail,          // from now on the keeper can publish nothing; or again, the next time
-  kPublished,     // how often the keeper published the file
-  kStop,          // the keeper
+  kFail,          // from now on the responder can publish nothing; or again, the next time
+  kPublished,     // how often the responder published the file
+  kStop,          // the responder
   kOpenAndClose,  // the file of leases, as a program might
   kRelock,
   kLost,
@@ -221,10 +221,10 @@ class Peer {
         case kAwaitPublish:
           return leases_.AwaitPublish(kDevice, inode, order.timeout);
         case kKeep:
-          keeper_ = std::thread([this] { Keep(false); });
+          responder_ = std::thread([this] { Keep(false); });
           return 1;
         case kKeepDeaf:
-          keeper_ = std::thread([this] { Keep(true); });
+          responder_ = std::thread([this] { Keep(true); });
           return 1;
         case kStop:
           StopKeeper();
@@ -336,9 +336,9 @@ class Peer {
       }
     }
     void StopKeeper() {
-      if (!keeper_.joinable()) return;
+      if (!responder_.joinable()) return;
       leases_.StopWaiting();
-      keeper_.join();
+      responder_.join();
     }
 
     const std::string folder_;
@@ -349,7 +349,7 @@ class Peer {
     std::vector<uint64_t> published_;
     bool failing_ = false;
     uint32_t seen_ = 0;
-    std::thread keeper_;
+    std::thread responder_;
   };
 
   pid_t pid_ = -1;
@@ -821,7 +821,7 @@ TEST_F(LeaseTest, ANewOwnerOfTheSlotDoesNotProlongTheWait) {
 TEST_F(LeaseTest, PublishingKeepsTheLease) {
   auto a = NewPeer(), b = NewPeer(), c = NewPeer();
   Play({Takes(a, 1), Takes(a, 2), Takes(a, 3)});
-  EXPECT_FALSE((*b)(kAwaitPublish, 1, kSecond / 5)) << "no keeper";
+  EXPECT_FALSE((*b)(kAwaitPublish, 1, kSecond / 5)) << "no responder";
   Play({Does(a, kKeep), Yes(b, kAwaitPublish, 1)});
   EXPECT_GE((*a)(kPublished, 1), 1);
   Play({Says(a, 0, kPublished, 2), Yes(b, kHeld, 1)});

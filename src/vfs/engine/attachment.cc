@@ -218,14 +218,15 @@ bool Attachment::Employ() {
           [] {
             if (engine.files.HasLingering()) engine.leases.Nudge();
           },
-      .starved = [] { engine.keeper.LookForRoomSoon(); },
+      .starved = [] { engine.responder.LookForRoomSoon(); },
       .besides =
           [](bool hurried) {
-            return std::min(engine.keeper.WatchName(), engine.checkpoint.Care(hurried));
+            return std::min(engine.responder.WatchName(), engine.checkpoint.Care(hurried));
           },
       .cover = [] { return engine.checkpoint.Sync(); },
   };
-  if (OpenFrames() && engine.cleaner.Start(*engine.host, limits, calls) && engine.keeper.Start()) {
+  if (OpenFrames() && engine.cleaner.Start(*engine.host, limits, calls) &&
+      engine.responder.Start()) {
     engine.SetStage(Employed(engine.stage()));
     return true;
   }
@@ -237,7 +238,7 @@ bool Attachment::Employ() {
 }
 
 void Attachment::Dismiss() {
-  engine.keeper.Stop();
+  engine.responder.Stop();
   engine.cleaner.Stop();
   engine.frames.Close();
   engine.supply.Close();
@@ -314,7 +315,7 @@ void Attachment::Abandon() {
   text.Append("they stay in the pool for 'nvcache recover'");
   sys::Report(text.c_str());
   engine.BecomeFinal();
-  engine.keeper.Stop();
+  engine.responder.Stop();
   AwaitPins();
   if (engine.checkpoint.is_open()) engine.checkpoint.End();
   const auto for_each_cached = [](auto function) {
@@ -335,7 +336,7 @@ void Attachment::Abandon() {
 
 // Some of their locks may be held, by threads that are not here.
 void Attachment::LeaveToParent() {
-  engine.keeper.LeaveToParent();
+  engine.responder.LeaveToParent();
   pinnable_.store(false);
   engine.checkpoint.Close();
   engine.cleaner.LeaveToParent();

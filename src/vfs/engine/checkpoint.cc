@@ -119,7 +119,7 @@ void Checkpoint::Await() {
   engine.log.Ring();
 }
 
-// The keeper calls it: somebody waits for the checkpoint, perhaps.
+// The responder calls it: somebody waits for the checkpoint, perhaps.
 void Checkpoint::Hurry() {
   if (!engine.attached() || !is_open() || !engine.tallies.IsCheckpointWanted()) return;
   wanted_.store(true);
@@ -154,7 +154,7 @@ uint64_t Checkpoint::Care(bool hurried) {
   if (!pending || Move(waited >= kDelayNs + kLateNs)) return within(kDelayNs);
   // It may be for one that has died to move it.
   if (seats.HasOrphans(engine.pool().seat())) {
-    engine.keeper.LookForRoomSoon();
+    engine.responder.LookForRoomSoon();
   }
   Ask();
   uint64_t none = 0;

@@ -51,7 +51,7 @@ class Checkpoint {
   long Sync();
   // The cleanup thread calls it. In how many ns to ask again.
   uint64_t Care(bool hurried);
-  // The keeper calls it: somebody waits for the checkpoint, perhaps.
+  // The responder calls it: somebody waits for the checkpoint, perhaps.
   void Hurry();
   // All changes of names made so far, by any process of the pool, are in the log or on the disk.
   // False: the disk refuses. No lock.

@@ -21,13 +21,13 @@
 #include "src/vfs/engine/descriptors.h"
 #include "src/vfs/engine/file_systems.h"
 #include "src/vfs/engine/files.h"
-#include "src/vfs/engine/keeper.h"
 #include "src/vfs/engine/mappings.h"
 #include "src/vfs/engine/mirror.h"
 #include "src/vfs/engine/notice.h"
 #include "src/vfs/engine/own_descriptors.h"
 #include "src/vfs/engine/process.h"
 #include "src/vfs/engine/recovery.h"
+#include "src/vfs/engine/responder.h"
 #include "src/vfs/engine/stage.h"
 #include "src/vfs/engine/turns.h"
 
@@ -103,7 +103,7 @@ class Engine {
   Callers callers;
   Recovery recovery;
   Checkpoint checkpoint;
-  Keeper keeper;
+  Responder responder;
   OwnDescriptors own;
   Notice notice;
   // The start of a program writes to the members above.

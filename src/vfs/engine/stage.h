@@ -24,7 +24,7 @@
 //   kDetached  no pool is mapped; the first file that needs one attaches it
 //   kIdle      a seat and a log: enough for write-through, as long as a checkpointer moves the
 //              checkpoint. Most processes end like that
-//   kBusy      frames, a cleanup thread and a keeper as well
+//   kBusy      frames, a cleanup thread and a responder as well
 //   k...Last   the program ends, or goes where it cannot be followed: nothing attaches again
 //   kWithout   no pool for the rest of the process's life
 //

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The keeper: a thread of a busy process, which answers other processes that want a file; nothing
-// is held by an idle one. It also lets go of closed files: the program may make no call for a long
-// time. And it lets go of a pool that has no name any more: nobody could recover that.
-#ifndef NVCACHE_VFS_ENGINE_KEEPER_H_
-#define NVCACHE_VFS_ENGINE_KEEPER_H_
+// The responder: a thread of a busy process, which answers other processes that want a file;
+// nothing is held by an idle one. It also lets go of closed files: the program may make no call for
+// a long time. And it lets go of a pool that has no name any more: nobody could recover that.
+#ifndef NVCACHE_VFS_ENGINE_RESPONDER_H_
+#define NVCACHE_VFS_ENGINE_RESPONDER_H_
 
 #include <atomic>
 
@@ -13,9 +13,9 @@
 
 namespace nvcache::vfs {
 
-class Keeper {
+class Responder {
  public:
-  constexpr Keeper() = default;
+  constexpr Responder() = default;
 
   // Table lock, in both. False: no thread can be made.
   bool Start();
@@ -37,11 +37,11 @@ class Keeper {
   std::atomic<bool> starving_{false};
   uint64_t looked_ = 0;       // monotonic ns: at the name
   uint64_t leave_after_ = 0;  // monotonic ns: a disk refuses what the pool holds
-  bool leaving_ = false;      // the keeper itself detaches the pool
+  bool leaving_ = false;      // the responder itself detaches the pool
   void* thread_ = nullptr;
   sys::Word stops_{0};
 };
 
 }  // namespace nvcache::vfs
 
-#endif  // NVCACHE_VFS_ENGINE_KEEPER_H_
+#endif  // NVCACHE_VFS_ENGINE_RESPONDER_H_

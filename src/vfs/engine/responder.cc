@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "src/vfs/engine/keeper.h"
+#include "src/vfs/engine/responder.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -40,13 +40,13 @@ bool IsRemoved() {
 
 }  // namespace
 
-void Keeper::LookForRoomSoon() {
+void Responder::LookForRoomSoon() {
   starving_.store(true);
   engine.leases.Nudge();
 }
 
 // Two or three calls of the kernel, a few times a second, where the process writes.
-uint64_t Keeper::WatchName() {
+uint64_t Responder::WatchName() {
   const uint64_t now = sys::Now(CLOCK_MONOTONIC);
   if (now - looked_ >= kNameNs) {
     looked_ = now;
@@ -57,7 +57,7 @@ uint64_t Keeper::WatchName() {
 
 // All that was acknowledged goes to the disk, for a kill would lose it now; from then on each sync
 // is a real one. What the disk refuses stays in the log, and is tried again.
-void Keeper::LeaveRemoved() {
+void Responder::LeaveRemoved() {
   if (sys::Now(CLOCK_MONOTONIC) < leave_after_) return;
   sys::Text<512> text;
   text.Append(engine.pool().path());
@@ -72,7 +72,7 @@ void Keeper::LeaveRemoved() {
   leave_after_ = sys::Now(CLOCK_MONOTONIC) + kLeaveNs;
 }
 
-void Keeper::Run() {
+void Responder::Run() {
   for (;;) {
     const lease::Request request = engine.leases.WaitForRequest();
     if (request.stop || !LockTable()) return;
@@ -93,7 +93,7 @@ void Keeper::Run() {
 }
 
 // Those who have died or left may have it.
-void Keeper::LookForRoom() {
+void Responder::LookForRoom() {
   engine.recovery.LookForOrphans();
   const pool::Pool& pool = engine.pool();
   if (pool.seats().CountLeft() > 0 && engine.tallies.IsOf(pool.id())) {
@@ -101,7 +101,7 @@ void Keeper::LookForRoom() {
   }
 }
 
-void Keeper::Serve(const lease::Request& request) {
+void Responder::Serve(const lease::Request& request) {
   engine.files.ForEach([&](File& file) {
     if (file.state.load() != State::kCached) return;
     if (request.Publish(file.device, file.inode)) {
@@ -113,8 +113,8 @@ void Keeper::Serve(const lease::Request& request) {
   });
 }
 
-// The thread that ends the keeper holds the table lock while it waits for that.
-bool Keeper::LockTable() {
+// The thread that ends the responder holds the table lock while it waits for that.
+bool Responder::LockTable() {
   while (!engine.table_lock.TryLock()) {
     if (stops_.load() != 0) return false;
     sys::FutexWait(&stops_, 0, kTableLockNs);
@@ -122,14 +122,15 @@ bool Keeper::LockTable() {
   return true;
 }
 
-bool Keeper::Start() {
+bool Responder::Start() {
   stops_.store(0);
   engine.leases.StartWaiting();
-  thread_ = engine.host->start_thread([](void* self) { static_cast<Keeper*>(self)->Run(); }, this);
+  thread_ =
+      engine.host->start_thread([](void* self) { static_cast<Responder*>(self)->Run(); }, this);
   return thread_ != nullptr;
 }
 
-void Keeper::Stop() {
+void Responder::Stop() {
   if (thread_ == nullptr) return;
   // It ends by itself; nobody waits for it.
   if (leaving_) {
