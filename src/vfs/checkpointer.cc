@@ -163,7 +163,8 @@ void Checkpointer::CloseFileSystem() {
   if (!engine.checkpoint.is_open() || !engine.checkpoint.TryLock()) return;
   const pool::Seats& seats = engine.pool().seats();
   seats.Answer(pool::kNoAnswer);
-  // A process that has just found the old answer has said before that it comes (Checkpoint::Cover).
+  // A process that has just found the old answer has said before that it comes
+  // (Checkpoint::UseFileSystem).
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (seats.OthersHaveThrough(engine.pool().seat())) {
     seats.Answer(pool::kHasDescriptor);

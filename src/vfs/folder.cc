@@ -71,7 +71,7 @@ bool JoinDevice(int fd, const struct stat& st) {
   TableLock lock;
   // A program that may not make such a file now may later: it is no reason to say anything.
   if (!engine.attached() && sys::SoftLimit(RLIMIT_FSIZE) < engine.settings.size) return false;
-  return engine.active() && engine.attachment.Attach() && engine.checkpoint.Cover(fd, st);
+  return engine.active() && engine.attachment.Attach() && engine.checkpoint.UseFileSystem(fd, st);
 }
 
 // Page by page: the page behind it may not be there.
@@ -219,7 +219,7 @@ bool Folder::Describe(FolderRecord* record) {
 
 bool Folder::MakeKnown(uint32_t own) {
   if (sys::IsSharing() || tag_ == 0) return false;
-  if (engine.checkpoint.Covers(device_) && IsKnown()) return true;
+  if (engine.checkpoint.IsOfFileSystem(device_) && IsKnown()) return true;
   if (!Open() || !AdmitNames() || !JoinPool(fd_)) return false;
   constexpr int kAttempts = 3;
   for (int i = 0; i < kAttempts; ++i) {

@@ -221,7 +221,7 @@ bool Attachment::Employ() {
       .starved = [] { engine.responder.LookForRoomSoon(); },
       .besides =
           [](bool hurried) {
-            return std::min(engine.responder.WatchName(), engine.checkpoint.Care(hurried));
+            return std::min(engine.responder.WatchName(), engine.checkpoint.Tick(hurried));
           },
       .cover = [] { return engine.checkpoint.Sync(); },
   };

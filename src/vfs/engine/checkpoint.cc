@@ -52,10 +52,10 @@ long OpenFolderOf(int fd) {
 
 }  // namespace
 
-bool Checkpoint::Cover(int fd, const struct stat& st) {
+bool Checkpoint::UseFileSystem(int fd, const struct stat& st) {
   NVCACHE_CHECK(engine.table_lock.IsLocked() && engine.attached());
   const pool::Seats& seats = engine.pool().seats();
-  if (Covers(st.st_dev)) {
+  if (IsOfFileSystem(st.st_dev)) {
     if (engine.attachment.IsToBeBusy()) engine.attachment.Employ();
     return true;
   }
@@ -127,7 +127,7 @@ void Checkpoint::Hurry() {
 }
 
 // The cleanup thread calls it. In how many ns to ask again.
-uint64_t Checkpoint::Care(bool hurried) {
+uint64_t Checkpoint::Tick(bool hurried) {
   const bool wanted = wanted_.exchange(false);
   const pool::Seats& seats = engine.pool().seats();
   if (!is_open() || seats.ThroughFailed() != 0) return sys::kForever;
@@ -256,7 +256,7 @@ long Checkpoint::Sync() {
 
 bool Checkpoint::SyncDevice(uint64_t device) {
   const PoolPin pin;
-  return pin.ok() && Covers(device) && Sync() == 0;
+  return pin.ok() && IsOfFileSystem(device) && Sync() == 0;
 }
 
 bool Checkpoint::EndUnloggedNames() {

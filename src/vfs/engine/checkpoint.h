@@ -23,10 +23,10 @@ class Checkpoint {
   constexpr Checkpoint() = default;
 
   // Files of this device may be write-through here; of some device. Any thread.
-  bool Covers(uint64_t device) const { return device_.load() == device; }
+  bool IsOfFileSystem(uint64_t device) const { return device_.load() == device; }
   bool is_open() const { return device_.load() != 0; }
   // Has the descriptor's file be one of these, and the tallies be the pool's. Table lock, attached.
-  bool Cover(int fd, const struct stat& st);
+  bool UseFileSystem(int fd, const struct stat& st);
   // The descriptor is open to the file system of that device. Table lock, attached.
   void Begin(int fd, uint64_t device);
   // Another process has a descriptor that covers all that is left to it. False:
@@ -50,7 +50,7 @@ class Checkpoint {
   // then on. The cleanup thread, or where it has ended.
   long Sync();
   // The cleanup thread calls it. In how many ns to ask again.
-  uint64_t Care(bool hurried);
+  uint64_t Tick(bool hurried);
   // The responder calls it: somebody waits for the checkpoint, perhaps.
   void Hurry();
   // All changes of names made so far, by any process of the pool, are in the log or on the disk.

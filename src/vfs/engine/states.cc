@@ -128,7 +128,7 @@ bool BeginCaching(File& file, int fd) {
   file.backing_fd = static_cast<int>(backing);
   file.sync_device = FileSystems::Ask(fd, st.st_dev).syncs_whole ? file.device : 0;
   // Before the first record: all that happens to the disk from then on is told to us.
-  file.may_hand_over = engine.checkpoint.Cover(fd, st);
+  file.may_hand_over = engine.checkpoint.UseFileSystem(fd, st);
   TakeSize(file, st);
   file.changes.fetch_add(1);
   // The kernel may show changes, of any process, that are not on the disk: fewer bytes than there

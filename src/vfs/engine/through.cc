@@ -280,7 +280,7 @@ void LeaveKnown(const File& file) {
 void BeginThrough(File& file, int fd) {
   struct stat st;
   if (sys::Fstat(fd, &st) < 0 || !engine.file_systems.Cacheable(fd, st) ||
-      !engine.checkpoint.Cover(fd, st))
+      !engine.checkpoint.UseFileSystem(fd, st))
     return;
   const uint64_t tag = TagOf(file);
   if (GetTag(engine.tallies.At(tag), tag)) engine.files.SayOpen(file);
@@ -292,7 +292,7 @@ bool JoinThrough(int fd) {
   const Description* description = engine.descriptors.Of(fd);
   struct stat st;
   if (!IsDescription(description) || !engine.attachment.Attach()) return false;
-  return sys::Fstat(fd, &st) == 0 && engine.checkpoint.Cover(fd, st);
+  return sys::Fstat(fd, &st) == 0 && engine.checkpoint.UseFileSystem(fd, st);
 }
 
 long BypassLogOf(int fd, InFlight* in_flight) {

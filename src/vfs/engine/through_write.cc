@@ -229,7 +229,7 @@ Next LogTruncate(int fd, File& file, uint64_t length, Tally& tally, const TallyL
 Next WriteThrough(Access& access, const WriteCall& call, uint64_t total, const InFlight& in_flight,
                   Attempt* attempt) {
   const PoolPin pin;
-  if (!pin.ok() || !engine.checkpoint.Covers(access.file().device) ||
+  if (!pin.ok() || !engine.checkpoint.IsOfFileSystem(access.file().device) ||
       engine.attachment.IsToBeBusy()) {
     return Next::kJoin;
   }
@@ -255,7 +255,7 @@ Next TruncateThrough(Access& access, int fd, uint64_t length, const InFlight& in
                      Attempt* attempt) {
   const PoolPin pin;
   File& file = access.file();
-  if (!pin.ok() || !engine.checkpoint.Covers(file.device)) return Next::kJoin;
+  if (!pin.ok() || !engine.checkpoint.IsOfFileSystem(file.device)) return Next::kJoin;
   if (engine.pool().seats().ThroughFailed() != 0) return Next::kBypass;
   Tally& tally = *in_flight.tally();
   const TallyLock lock(tally);
