@@ -112,7 +112,7 @@ bool Checkpointer::Serve() {
 bool Checkpointer::Attach() {
   if (engine.attached()) return true;
   if (!engine.attachment.Attach()) return false;
-  if (!engine.attachment.Employ()) {
+  if (!engine.attachment.StartThreads()) {
     engine.BecomeFinal();
     engine.attachment.Detach();
     return false;

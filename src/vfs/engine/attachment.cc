@@ -86,7 +86,7 @@ void Attachment::AttachPool() {
     return CloseUnused();
   }
   engine.SetStage(Stage::kIdle);
-  if (engine.settings.required && !Employ()) return CloseUnused();
+  if (engine.settings.required && !StartThreads()) return CloseUnused();
   engine.descriptors.Set(pool_.fd(), Internal());
   pool_id_ = pool_.id();
   pinnable_.store(true);
@@ -193,14 +193,14 @@ bool Attachment::OpenFrames() {
                                   engine.statistics());
 }
 
-bool Attachment::IsToBeBusy() const {
-  return IsIdle(engine.stage()) && !unemployable_.load() &&
+bool Attachment::NeedsThreads() const {
+  return IsIdle(engine.stage()) && !threadless_.load() &&
          sys::Now(CLOCK_MONOTONIC) - attached_at_ >= kBusyAfterNs;
 }
 
-bool Attachment::Employ() {
+bool Attachment::StartThreads() {
   NVCACHE_CHECK(engine.table_lock.IsLocked() && pool_.is_open());
-  if (engine.busy() || unemployable_.load()) return engine.busy();
+  if (engine.busy() || threadless_.load()) return engine.busy();
   const settings::Settings& settings = engine.settings;
   const cleanup::Limits limits = {settings.batch_min, settings.batch_max,
                                   settings.batch_delay_ms * 1000000};
@@ -230,14 +230,14 @@ bool Attachment::Employ() {
     engine.SetStage(Employed(engine.stage()));
     return true;
   }
-  Dismiss();
-  unemployable_.store(true);
+  StopThreads();
+  threadless_.store(true);
   engine.notice.Hinder(lease::Hindrance::kThreads);
   engine.notice.RefuseFrames(kNoMeans);
   return false;
 }
 
-void Attachment::Dismiss() {
+void Attachment::StopThreads() {
   engine.responder.Stop();
   engine.cleaner.Stop();
   engine.frames.Close();
@@ -245,7 +245,7 @@ void Attachment::Dismiss() {
 }
 
 void Attachment::CloseParts() {
-  Dismiss();
+  StopThreads();
   engine.log.Close();
   pool_.Close();
 }
@@ -257,7 +257,7 @@ void Attachment::ForgetNumber() {
 }
 
 void Attachment::BecomeDetached() {
-  unemployable_.store(false);
+  threadless_.store(false);
   engine.SetStage(Detached(engine.stage()));
 }
 

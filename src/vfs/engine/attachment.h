@@ -37,9 +37,9 @@ class Attachment {
   bool MayAttach() const;
   // Makes an attached process busy, unless it is. False: it has no memory or threads for that, and
   // caches nothing.
-  bool Employ();
+  bool StartThreads();
   // It has been idle for long enough, and is about to log something. Any thread.
-  bool IsToBeBusy() const;
+  bool NeedsThreads() const;
   // Every file that is cached is given back, and then the pool; `for_good`: every file becomes
   // pass-through, for the engine sees the program's use of them no more. 0, or the error of a
   // file that stays cached, and the pool with it.
@@ -88,12 +88,12 @@ class Attachment {
   uint64_t FramePages() const;
   bool OpenFrames();
   void AwaitPins();
-  void Dismiss();
+  void StopThreads();
   void CloseUnused();
   void CloseParts();
   void BecomeDetached();
 
-  std::atomic<bool> unemployable_{false};  // until Detach: there were no memory or threads
+  std::atomic<bool> threadless_{false};  // until Detach: there were no memory or threads
   std::atomic<bool> pinnable_{false};
   std::atomic<uint32_t> pins_{0};
   uint32_t frame_segments_ = 0;  // the pool's; 0: frames lie in DRAM

@@ -56,7 +56,7 @@ bool Checkpoint::UseFileSystem(int fd, const struct stat& st) {
   NVCACHE_CHECK(engine.table_lock.IsLocked() && engine.attached());
   const pool::Seats& seats = engine.pool().seats();
   if (IsOfFileSystem(st.st_dev)) {
-    if (engine.attachment.IsToBeBusy()) engine.attachment.Employ();
+    if (engine.attachment.NeedsThreads()) engine.attachment.StartThreads();
     return true;
   }
   if (is_open() || !FileSystems::Ask(fd, st.st_dev).syncs_whole || seats.ThroughFailed() != 0 ||
@@ -77,7 +77,7 @@ bool Checkpoint::UseFileSystem(int fd, const struct stat& st) {
   // it ends.
   seats.AwaitCheckpointer(kAnswerNs);
   Begin(static_cast<int>(folder), st.st_dev);
-  if (seats.answer() != pool::kHasDescriptor) engine.attachment.Employ();
+  if (seats.answer() != pool::kHasDescriptor) engine.attachment.StartThreads();
   return true;
 }
 

@@ -92,7 +92,7 @@ bool AwaitRoom(uint32_t room) {
   const auto makes_room = [] {
     if (engine.busy()) return true;
     TableLock lock;
-    return engine.attached() && engine.attachment.Employ();
+    return engine.attached() && engine.attachment.StartThreads();
   };
   if (engine.cleaner.overloaded() || !makes_room()) return false;
   engine.log.WaitForRoom(room, true);

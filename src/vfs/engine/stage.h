@@ -8,12 +8,12 @@
 //   kOff        Start                                      kDetached
 //   kDetached   Attach: a file or folder needs the log     kIdle
 //               the pool cannot be had                     kWithout
-//   kIdle       Employ: a file is cached, or it logs on    kBusy
+//   kIdle       StartThreads: a file is cached, or it logs on    kBusy
 //               BecomeFinal                                kIdleLast
 //               Detach: all of it on the disk, or left     kDetached
 //   kBusy       BecomeFinal                                kBusyLast
 //               Detach                                     kDetached
-//   kIdleLast   Employ                                     kBusyLast
+//   kIdleLast   StartThreads                                     kBusyLast
 //               Detach                                     kWithout
 //   kBusyLast   Detach                                     kWithout
 //   any         Leave                                      kOff

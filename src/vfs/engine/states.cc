@@ -107,7 +107,7 @@ void CheckFields(const File& file) {
 bool BeginCaching(File& file, int fd) {
   NVCACHE_CHECK(engine.table_lock.IsLocked() && file.state.load() == State::kKernel);
   if (!engine.leases.is_open() || engine.callers.in_unseen() ||
-      engine.file_systems.HasQuota(fd, file.device) || !engine.attachment.Employ() ||
+      engine.file_systems.HasQuota(fd, file.device) || !engine.attachment.StartThreads() ||
       !engine.leases.TryExclusive(file.device, file.inode)) {
     return false;
   }

@@ -230,7 +230,7 @@ Next WriteThrough(Access& access, const WriteCall& call, uint64_t total, const I
                   Attempt* attempt) {
   const PoolPin pin;
   if (!pin.ok() || !engine.checkpoint.IsOfFileSystem(access.file().device) ||
-      engine.attachment.IsToBeBusy()) {
+      engine.attachment.NeedsThreads()) {
     return Next::kJoin;
   }
   const bool appends = access.AppendsTo({call.offset, total, call.flags});
