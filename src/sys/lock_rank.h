@@ -31,12 +31,12 @@ enum class Rank : uint8_t {
   kPage,       // PageDescriptor
   kLane,       // Log: one of its lanes
   kSegments,   // Segments: the free ones
-  kDescriptions,  // the descriptions of files that were made lately
-  kErasures,      // Erasures: those of a file
-  kFrames,        // Frames: the free ones
-  kArena,         // Arena: the free objects
-  kReaping,       // Leases: one of our threads at a time looks whether a process has died
-  kSaying,        // Leases: what hinders this process
+  kRecentRecords,  // the records of files that the log got lately
+  kErasures,       // Erasures: those of a file
+  kFrames,         // Frames: the free ones
+  kArena,          // Arena: the free objects
+  kReaping,        // Leases: one of our threads at a time looks whether a process has died
+  kSaying,         // Leases: what hinders this process
   kCount
 };
 

@@ -6,7 +6,7 @@
 #include "src/pool/identify.h"
 #include "src/sys/kernel.h"
 #include "src/vfs/engine/access.h"
-#include "src/vfs/engine/descriptions.h"
+#include "src/vfs/engine/recent_records.h"
 #include "src/vfs/folder.h"
 #include "src/vfs/lend.h"
 #include "src/vfs/name_log.h"
@@ -131,7 +131,7 @@ void AttributeCall::Recall(uint64_t bypasses) {
   sys::Scratch<pool::FileRecord> said;
   if (owns_fd_ || access.Enter(fd_, Access::kData) != 0 || access.cached() ||
       access.file().bypasses_seen.load() != bypasses ||
-      !DescribedLately(access.file(), said.get()) || said->inode != st_.st_ino ||
+      !CopyRecentRecord(access.file(), said.get()) || said->inode != st_.st_ino ||
       said->handle_size > pool::kMaxNameHandle) {
     return;
   }

@@ -54,7 +54,7 @@ void BeginKnown(int fd, const NameRecord* record) {
   sys::Scratch<pool::FileRecord> said;
   if (record != nullptr && pool::DescribeMade(*record, said.get())) {
     file.bypasses_seen.store(then.bypasses);
-    NoteDescription(file, changes, *said);
+    KeepRecentRecord(file, changes, *said);
   }
   access.Leave();
   TableLock lock;

@@ -203,7 +203,7 @@ bool Folder::OpenAs(const Folder& other) {
 bool Folder::Describe(FolderRecord* record) {
   const Tally* tally = this->tally();
   const Standing now = tally != nullptr ? Tallies::StandingOf(*tally) : Standing{};
-  if (DescribedLately(now, record) && record->identity.inode == inode_) return true;
+  if (CopyRecentRecord(now, record) && record->identity.inode == inode_) return true;
   struct statfs fs = {};
   static_assert(sizeof(fs.f_fsid) == sizeof(record->file_system));
   if (!Open() || !AdmitNames() || sys::Fstatfs(fd_, &fs) < 0 ||
@@ -213,7 +213,7 @@ bool Folder::Describe(FolderRecord* record) {
     return false;
   }
   __builtin_memcpy(&record->file_system, &fs.f_fsid, sizeof(record->file_system));
-  NoteDescription(now, *record);
+  KeepRecentRecord(now, *record);
   return true;
 }
 

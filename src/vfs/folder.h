@@ -20,7 +20,7 @@
 #include "src/pool/name_record.h"
 #include "src/sys/born_stat.h"
 #include "src/sys/scratch.h"
-#include "src/vfs/engine/descriptions.h"
+#include "src/vfs/engine/recent_records.h"
 
 namespace nvcache::vfs {
 

@@ -5,7 +5,7 @@
 #include <linux/fs.h>
 
 #include "src/sys/kernel.h"
-#include "src/vfs/engine/descriptions.h"
+#include "src/vfs/engine/recent_records.h"
 #include "src/vfs/engine/results.h"
 #include "src/vfs/name_files.h"
 #include "src/vfs/names_lock.h"

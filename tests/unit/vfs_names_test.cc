@@ -574,7 +574,7 @@ TEST_IN_ENGINE(VfsNamesTest, ANewFileIsDescribedAsTheKernelWould) {
   {
     Access access;
     ASSERT_EQ(access.Enter(fd, Access::kData), 0);
-    EXPECT_TRUE(DescribedLately(access.file(), told.get()));
+    EXPECT_TRUE(CopyRecentRecord(access.file(), told.get()));
   }
   EXPECT_EQ(pool::Describe(fd, asked.get()), 0);
   EXPECT_TRUE(pool::SameFile(*told, *asked));

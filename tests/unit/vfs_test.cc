@@ -26,8 +26,8 @@
 
 #include "src/sys/deferral.h"
 #include "src/vfs/engine/access.h"
-#include "src/vfs/engine/descriptions.h"
 #include "src/vfs/engine/heat.h"
+#include "src/vfs/engine/recent_records.h"
 #include "src/vfs/engine/settle.h"
 #include "src/vfs/mend.h"
 #include "tests/unit/attributes.h"

@@ -34,7 +34,7 @@ void File::Begin(const sys::BornStat& st, uint32_t number) {
   sync_refused = false;
   changes.store(0);
   changes_synced.store(0);
-  description.store(0);
+  recent_record.store(0);
   locked.store(false);
   locks.store(0);
   turn.store(0);

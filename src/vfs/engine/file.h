@@ -97,8 +97,8 @@ struct File : dramcache::CachedFile {
   std::atomic<uint32_t> changes{0};
   std::atomic<uint32_t> changes_synced{0};
 
-  // The log's latest word on it (descriptions.h); 0: none.
-  std::atomic<uint64_t> description{0};
+  // The log's latest word on it (recent_records.h); 0: none.
+  std::atomic<uint64_t> recent_record{0};
 
   File* hash_next = nullptr;    // files of one bucket
   File* closed_next = nullptr;  // closed by the program, records still pending

@@ -8,7 +8,7 @@
 #include "src/sys/kernel.h"
 #include "src/sys/scratch.h"
 #include "src/vfs/engine/access.h"
-#include "src/vfs/engine/descriptions.h"
+#include "src/vfs/engine/recent_records.h"
 
 namespace nvcache::vfs {
 
@@ -61,10 +61,10 @@ bool SyncAwaited(int fd) {
 // The first record of a file needs one.
 bool Describe(File& file, pool::FileRecord* record) {
   NVCACHE_CHECK(file.awaited_synced.load() != 0);
-  if (DescribedLately(file, record)) return true;
+  if (CopyRecentRecord(file, record)) return true;
   const uint32_t changes = file.changes.load();
   if (engine.own.Check(file) < 0 || pool::Describe(file.backing_fd, record) < 0) return false;
-  NoteDescription(file, changes, *record);
+  KeepRecentRecord(file, changes, *record);
   return true;
 }
 

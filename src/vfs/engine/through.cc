@@ -11,7 +11,7 @@
 #include "src/sys/scratch.h"
 #include "src/sys/sharing.h"
 #include "src/vfs/engine/claim.h"
-#include "src/vfs/engine/descriptions.h"
+#include "src/vfs/engine/recent_records.h"
 #include "src/vfs/engine/states.h"
 #include "src/vfs/engine/through_file.h"
 
@@ -174,13 +174,13 @@ bool AwaitCheckpoint(const Tally& tally) {
 }  // namespace
 
 bool DescribeThrough(int fd, File& file, pool::FileRecord* record) {
-  if (DescribedLately(file, record)) return true;
+  if (CopyRecentRecord(file, record)) return true;
   const uint32_t changes = file.changes.load();
   struct stat st;
   if (sys::Fstat(fd, &st) < 0 || st.st_nlink == 0 || pool::Describe(fd, record) < 0) {
     return false;
   }
-  NoteDescription(file, changes, *record);
+  KeepRecentRecord(file, changes, *record);
   return true;
 }
 

@@ -7,8 +7,8 @@
 // not seen for kLatelyNs. Such a record says where the file was a moment ago, as do those before it
 // in the log. A folder's is good as long as it has not left the log (Standing::bypasses), which a
 // folder does that is removed.
-#ifndef NVCACHE_VFS_ENGINE_DESCRIPTIONS_H_
-#define NVCACHE_VFS_ENGINE_DESCRIPTIONS_H_
+#ifndef NVCACHE_VFS_ENGINE_RECENT_RECORDS_H_
+#define NVCACHE_VFS_ENGINE_RECENT_RECORDS_H_
 
 #include "src/lease/tally.h"
 #include "src/pool/format.h"
@@ -23,9 +23,9 @@ inline constexpr uint64_t kLatelyTicks = 100 * 1000 * 1000;
 inline constexpr uint64_t kLatelyNs = kLatelyTicks;
 
 // Copies what was said of `file`, without flags, if that is still good. File lock.
-bool DescribedLately(const File& file, pool::FileRecord* record);
+bool CopyRecentRecord(const File& file, pool::FileRecord* record);
 // `record` describes the file as it was after so many changes. File lock.
-void NoteDescription(File& file, uint32_t changes, const pool::FileRecord& record);
+void KeepRecentRecord(File& file, uint32_t changes, const pool::FileRecord& record);
 
 // A folder as a name record describes it.
 struct FolderRecord {
@@ -34,12 +34,12 @@ struct FolderRecord {
   char path[pool::kMaxPath];
 };
 // Copies what was said of the folder, if that is still good. No lock.
-bool DescribedLately(const lease::Standing& folder, FolderRecord* record);
+bool CopyRecentRecord(const lease::Standing& folder, FolderRecord* record);
 // `folder` is what its tally said before it was described. No lock.
-void NoteDescription(const lease::Standing& folder, const FolderRecord& record);
+void KeepRecentRecord(const lease::Standing& folder, const FolderRecord& record);
 // A folder is moved: the paths of those below it change. No lock.
 void ForgetFolders();
 
 }  // namespace nvcache::vfs
 
-#endif  // NVCACHE_VFS_ENGINE_DESCRIPTIONS_H_
+#endif  // NVCACHE_VFS_ENGINE_RECENT_RECORDS_H_

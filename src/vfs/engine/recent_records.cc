@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "src/vfs/engine/descriptions.h"
+#include "src/vfs/engine/recent_records.h"
 
 #include <cstring>
 
@@ -17,7 +17,7 @@ constexpr size_t kLongestKept = 256;
 // One of several, so that as many files can be written by turns. Nobody waits for its lock: a
 // thread that finds it taken, also by a thread that a fork has left behind, asks the kernel.
 struct Memo {
-  sys::Mutex<sys::Rank::kDescriptions> lock;
+  sys::Mutex<sys::Rank::kRecentRecords> lock;
   uint64_t number = 0;   // the File has the same
   uint32_t changes = 0;  // the file's, by then
   uint64_t at = 0;       // ticks
@@ -29,7 +29,7 @@ std::atomic<uint64_t> last_number{0};
 
 // The memo of a folder, which a tag finds.
 struct FolderMemo {
-  sys::Mutex<sys::Rank::kDescriptions> lock;
+  sys::Mutex<sys::Rank::kRecentRecords> lock;
   lease::Standing folder = {};
   uint64_t at = 0;
   alignas(FolderRecord) uint8_t record[offsetof(FolderRecord, path) + kLongestKept + 1] = {};
@@ -45,8 +45,8 @@ size_t SizeOf(const FolderRecord& record) {
 
 }  // namespace
 
-bool DescribedLately(const File& file, pool::FileRecord* record) {
-  const uint64_t number = file.description.load(std::memory_order_relaxed);
+bool CopyRecentRecord(const File& file, pool::FileRecord* record) {
+  const uint64_t number = file.recent_record.load(std::memory_order_relaxed);
   if (number == 0) return false;
   Memo& memo = memos[number % kMemos];
   if (!memo.lock.TryLock()) return false;
@@ -57,7 +57,7 @@ bool DescribedLately(const File& file, pool::FileRecord* record) {
   return good;
 }
 
-void NoteDescription(File& file, uint32_t changes, const pool::FileRecord& record) {
+void KeepRecentRecord(File& file, uint32_t changes, const pool::FileRecord& record) {
   if (record.path_length > kLongestKept) return;
   const uint64_t number = last_number.fetch_add(1) + 1;
   Memo& memo = memos[number % kMemos];
@@ -69,10 +69,10 @@ void NoteDescription(File& file, uint32_t changes, const pool::FileRecord& recor
   std::memcpy(memo.record, &record, pool::FileRecordSize(record.path_length));
   kept->flags = 0;
   memo.lock.Unlock();
-  file.description.store(number, std::memory_order_relaxed);
+  file.recent_record.store(number, std::memory_order_relaxed);
 }
 
-bool DescribedLately(const lease::Standing& folder, FolderRecord* record) {
+bool CopyRecentRecord(const lease::Standing& folder, FolderRecord* record) {
   FolderMemo& memo = folder_memos[folder.tag % kMemos];
   if (!memo.lock.TryLock()) return false;
   const bool good = folder.known && memo.folder == folder && !IsLate(memo.at);
@@ -81,7 +81,7 @@ bool DescribedLately(const lease::Standing& folder, FolderRecord* record) {
   return good;
 }
 
-void NoteDescription(const lease::Standing& folder, const FolderRecord& record) {
+void KeepRecentRecord(const lease::Standing& folder, const FolderRecord& record) {
   FolderMemo& memo = folder_memos[folder.tag % kMemos];
   if (SizeOf(record) > sizeof(memo.record) || !memo.lock.TryLock()) return;
   memo.folder = folder;
