@@ -39,8 +39,8 @@ struct CachedFile {
   // Times that something was found in the file system, or done to it, that it may still undo and
   // that a later record must not meet undone: bytes, a cut, a name, a mode. And up to which of
   // these a sync has covered. While they differ, the next record waits for one.
-  std::atomic<uint32_t> awaited{0};
-  std::atomic<uint32_t> awaited_synced{0};
+  std::atomic<uint32_t> barriers{0};
+  std::atomic<uint32_t> barriers_synced{0};
   // It has no name any more, and the log says so. Changes under `lock` exclusive.
   std::atomic<bool> removed{false};
 

@@ -184,7 +184,7 @@ void KeepStanding(int fd, const sys::BornStat& before) {
 void AttributeCall::OweSync() const {
   const auto owe = [this](File& file) {
     file.changes.fetch_add(1);
-    if (set_ != pool::kSetTimes) file.awaited.fetch_add(1);
+    if (set_ != pool::kSetTimes) file.barriers.fetch_add(1);
   };
   if (by_path_) {
     if (!engine.attached() || !S_ISREG(st_.st_mode)) return;

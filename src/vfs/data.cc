@@ -145,7 +145,7 @@ Next AppendGroup(File& file, uint64_t offset, uint64_t length, Cursor* cursor, A
   if (const long error = engine.cleaner.Refusal(file); error < 0) return Refuse(error, attempt);
   if (engine.cleaner.Crowds(file)) return Next::kAwaitRoom;
   if (attempt->done == 0) {
-    if (const Next next = Settle(file); next != Next::kDone) return next;
+    if (const Next next = MayLog(file); next != Next::kDone) return next;
   }
   Outcome outcome = engine.cache.Append(file, offset, length, cursor, nullptr);
   if (outcome == Outcome::kUndeclared) {

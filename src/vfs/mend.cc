@@ -27,7 +27,7 @@ bool TakeStep(Next next, int fd, uint32_t room) {
       WarmUp(fd);
       return true;
     case Next::kSync:
-      return SyncAwaited(fd);
+      return SyncBarrier(fd);
     case Next::kTrim:
       return Trim(room);
     case Next::kJoin:

@@ -65,7 +65,7 @@ bool PublishOwn(dev_t dev, ino_t ino) {
 
 // Its name or its size may have changed. File lock, exclusive; nothing pending.
 void Reexamine(File& file) {
-  AwaitSync(file);
+  RaiseBarrier(file);
   Resync(file);
   file.changes.fetch_add(1);
 }

@@ -297,7 +297,7 @@ long OpenGuard::Opened(int fd) {
   if (File* const file = file_; file != nullptr) {
     if (!replaces_) {
       Resync(*file);
-      if (cuts_) AwaitSync(*file);
+      if (cuts_) RaiseBarrier(*file);
       file->changes.fetch_add(1);
     }
     file->lock.Unlock();

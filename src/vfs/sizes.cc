@@ -40,7 +40,7 @@ long WithKernel(int fd, bool cuts, Change change) {
   const uint64_t size = file.size.load();
   const long result = change();
   Resync(file);
-  if (cuts || file.size.load() < size) AwaitSync(file);
+  if (cuts || file.size.load() < size) RaiseBarrier(file);
   file.changes.fetch_add(1);
   return result;
 }
@@ -107,7 +107,7 @@ void GrewTo(File& file, uint64_t size) {
   file.size.store(size);
   const auto append = [&] { return AppendMark(file, nvlog::Kind::kTruncate, size, 0, &lsn); };
   if (WithRoom(append) == Next::kDone) return;
-  file.awaited.fetch_add(1);
+  file.barriers.fetch_add(1);
   file.changes.fetch_add(1);
 }
 
@@ -119,7 +119,7 @@ bool KernelHasSize(const File& file, uint64_t size) {
 // kNotOurs: not by way of the log, if at all.
 long TruncateLogged(int fd, uint64_t length) {
   if (long error = TakeOver(fd); error < 0) return error;
-  if (!SyncAwaited(fd)) return kNotOurs;
+  if (!SyncBarrier(fd)) return kNotOurs;
   ExclusiveAccess access(fd);
   File* file = Changeable(access);
   if (file == nullptr) return kNotOurs;
@@ -150,7 +150,7 @@ long FallocateLogged(int fd, int mode, off_t offset, off_t length) {
     return kNotOurs;
   }
   if (long error = TakeOver(fd); error < 0) return error;
-  if (!SyncAwaited(fd)) return kNotOurs;
+  if (!SyncBarrier(fd)) return kNotOurs;
   ExclusiveAccess access(fd);
   File* file = Changeable(access);
   if (file == nullptr) return kNotOurs;

@@ -18,7 +18,7 @@ long SyncCached(int fd, Access& access) {
   const Description& description = access.description();
   const int error = file.errors.Take(&access.description().errors_heard);
   const uint32_t changes = file.changes.load();
-  const uint32_t awaited = file.awaited.load();
+  const uint32_t barriers = file.barriers.load();
   const uint32_t drops = description.drops.load();
   const bool owes = error != 0 || file.changes_synced.load() != changes;
   access.Leave();
@@ -38,7 +38,7 @@ long SyncCached(int fd, Access& access) {
   // After it: another thread's fsync that finds all of them covered returns at once. Attributes may
   // have been set meanwhile.
   file.changes_synced.store(changes);
-  file.awaited_synced.store(awaited);
+  file.barriers_synced.store(barriers);
   return 0;
 }
 

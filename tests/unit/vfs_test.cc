@@ -1170,7 +1170,7 @@ TEST_IN_ENGINE(VfsTest, ARenamedFileIsSyncedBeforeItsNextRecord, kHeldBack, kLar
   EXPECT_FALSE(RecordOf("d").has_value());
   const int fd = rename("a", "b");
   EXPECT_EQ(Pwrite(fd, "b", 1, 0), 1);
-  EXPECT_EQ(FileOf(fd).awaited_synced.load(), FileOf(fd).awaited.load());
+  EXPECT_EQ(FileOf(fd).barriers_synced.load(), FileOf(fd).barriers.load());
   EXPECT_FALSE(RecordOf("a").has_value());
 }
 

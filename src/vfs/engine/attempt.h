@@ -36,7 +36,7 @@ struct WriteCall {
 //                 it has no room for an unknown time
 //   kGrow         TryCached: the file grows                     nothing   takes the grow lock, too
 //   kWarmUp       TryWrite: the kernel's file is hot            nothing   WarmUp
-//   kSync         Settle: a record awaits a sync of the file    nothing   SyncAwaited
+//   kSync         MayLog: a record awaits a sync of the file    nothing   SyncBarrier
 //   kHandle       AppendGroups: the log is full, and a signal   nothing   lets the handler run
 //                 waits
 //   kTrim         PageCache: no page descriptor is left         nothing   waits for the cleanup

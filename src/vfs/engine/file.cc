@@ -29,8 +29,8 @@ void File::Begin(const sys::BornStat& st, uint32_t number) {
   synced_at.store(0);
   bypasses_seen.store(0);
   EndCaching();
-  awaited.store(0);
-  awaited_synced.store(0);
+  barriers.store(0);
+  barriers_synced.store(0);
   sync_refused = false;
   changes.store(0);
   changes_synced.store(0);

@@ -26,7 +26,7 @@ bool TryFile(File& file, pool::FileRecord* record) {
 
 }  // namespace
 
-Next Settle(const File& file) {
+Next MayLog(const File& file) {
   if (file.removed.load(std::memory_order_relaxed)) return Next::kPassThrough;
   return IsSynced(file) ? Next::kDone : Next::kSync;
 }
@@ -34,7 +34,7 @@ Next Settle(const File& file) {
 // A thread that closes or moves our descriptor changes the file's state before, or the number's
 // meaning, and has sync_lock then. So if these are found as they were, it is ours, and the
 // file's, until sync_lock is let go.
-bool SyncAwaited(int fd) {
+bool SyncBarrier(int fd) {
   Access access;
   if (access.Enter(fd, Access::kData) != 0 || !access.cached()) return true;
   File& file = access.file();
@@ -47,20 +47,20 @@ bool SyncAwaited(int fd) {
       file.state.load() != State::kCached || IsSynced(file)) {
     return true;
   }
-  const uint32_t awaited = file.awaited.load();
+  const uint32_t barriers = file.barriers.load();
   const uint32_t changes = file.changes.load();
   if (sys::Fsync(file.backing_fd) < 0) {
     file.sync_refused = file.pending.load() > 0;
     return false;
   }
   file.changes_synced.store(changes);
-  file.awaited_synced.store(awaited);
+  file.barriers_synced.store(barriers);
   return true;
 }
 
 // The first record of a file needs one.
 bool Describe(File& file, pool::FileRecord* record) {
-  NVCACHE_CHECK(file.awaited_synced.load() != 0);
+  NVCACHE_CHECK(file.barriers_synced.load() != 0);
   if (CopyRecentRecord(file, record)) return true;
   const uint32_t changes = file.changes.load();
   if (engine.own.Check(file) < 0 || pool::Describe(file.backing_fd, record) < 0) return false;
@@ -69,7 +69,7 @@ bool Describe(File& file, pool::FileRecord* record) {
 }
 
 Next AppendMark(File& file, nvlog::Kind kind, uint64_t offset, uint64_t length, nvlog::Lsn* lsn) {
-  if (const Next next = Settle(file); next != Next::kDone) return next;
+  if (const Next next = MayLog(file); next != Next::kDone) return next;
   sys::Scratch<pool::FileRecord> scratch;
   for (pool::FileRecord* record = nullptr;; record = scratch.get()) {
     if (record != nullptr && !Describe(file, record)) return Next::kPassThrough;
@@ -96,12 +96,12 @@ bool LogReturn(File& file) {
   return Describe(file, record.get()) && TryFile(file, record.get());
 }
 
-bool IsSynced(const File& file) { return file.awaited_synced.load() == file.awaited.load(); }
+bool IsSynced(const File& file) { return file.barriers_synced.load() == file.barriers.load(); }
 
-void AwaitSync(File& file) {
+void RaiseBarrier(File& file) {
   NVCACHE_CHECK(file.lock.IsLockedExclusive() && file.pending.load() == 0);
   file.tag.Undeclare();
-  file.awaited.fetch_add(1);
+  file.barriers.fetch_add(1);
 }
 
 }  // namespace nvcache::vfs

@@ -133,7 +133,7 @@ bool BeginCaching(File& file, int fd) {
   file.changes.fetch_add(1);
   // The kernel may show changes, of any process, that are not on the disk: fewer bytes than there
   // were, or more, another name, or the file at all. So the first record waits for a sync.
-  file.awaited.fetch_add(1);
+  file.barriers.fetch_add(1);
   file.tag.Undeclare();
   for (Description* d = file.descriptions; d != nullptr; d = d->next) {
     const long offset = sys::Lseek(engine.descriptors.NumberOf(*d), 0, SEEK_CUR);
