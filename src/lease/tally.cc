@@ -118,7 +118,7 @@ bool Tallies::WasLookedAt(uint64_t pool, bool emulate) const {
 
 void Tallies::Leave() const { leases_.LockTable(F_UNLCK); }
 
-bool Tallies::IsAbandoned() const {
+bool Tallies::LeaveIfUnused() const {
   return leases_.LockTable(F_WRLCK) && leases_.LockTable(F_UNLCK);
 }
 

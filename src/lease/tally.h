@@ -48,7 +48,7 @@ class Tallies {
   bool Join(uint64_t pool) const;
   void Leave() const;
   // No process that lives has joined it, this one included from now on.
-  bool IsAbandoned() const;
+  bool LeaveIfUnused() const;
   bool IsOf(uint64_t pool) const;
   // A process that has looked at the table's pool, and has found nothing there that must be brought
   // to the files before they are used, says so to those that start: `deaths` is what

@@ -291,7 +291,7 @@ namespace {
 // A child that sleeps has nothing cached, and no lock on a file. It must claim those of the new
 // program's files that are in caches, and settle those of which something may be pending: then it
 // has to wake. Table lock held.
-bool SleepsOverExec() {
+bool HandOnAsleep() {
   bool sleeps = engine.process.asleep() && engine.leases.is_open(), inherits = false;
   const auto counts = [&](const Description&, const File&) { return sleeps; };
   ForEachInherited(counts, [&](int, const Description& description, const File& file) {
@@ -308,7 +308,7 @@ bool SleepsOverExec() {
 void BeforeExec() {
   if (!engine.active()) return;
   if (engine.process.asleep() && LockTable(false)) {
-    const bool sleeps = SleepsOverExec();
+    const bool sleeps = HandOnAsleep();
     if (sleeps) engine.process.BeginReplacing();
     UnlockTable();
     if (sleeps) return;

@@ -276,13 +276,13 @@ TEST_F(TallyTest, AnotherPoolHasTheTableWhenAllHaveGone) {
 TEST_F(TallyTest, ATableThatNobodyHasIsAbandoned) {
   {
     const Other other(folder_.path(), [](Tallies& tallies) { tallies.Join(kPool); });
-    EXPECT_FALSE(tallies_.IsAbandoned());
+    EXPECT_FALSE(tallies_.LeaveIfUnused());
   }
-  EXPECT_TRUE(tallies_.IsAbandoned());
+  EXPECT_TRUE(tallies_.LeaveIfUnused());
   EXPECT_TRUE(tallies_.Join(kPool));
   EXPECT_EQ(test::InChild([&] { return 0; }), 0) << "a child has no part of it";
   const Other other(folder_.path(), [](Tallies& tallies) {
-    if (tallies.IsAbandoned()) _exit(1);
+    if (tallies.LeaveIfUnused()) _exit(1);
   });
 }
 

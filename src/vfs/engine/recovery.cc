@@ -237,7 +237,7 @@ bool Recovery::LookForOwners() {
   LookAfterDeaths();
   if (!engine.leases.is_open() || engine.checkpoint.is_open()) return false;
   return !(engine.attached() && engine.tallies.IsOf(engine.pool_id())) &&
-         engine.tallies.IsAbandoned();
+         engine.tallies.LeaveIfUnused();
 }
 
 // The tables and locks of a child that shares our memory are its parent's: a process of its own,
