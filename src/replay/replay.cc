@@ -67,10 +67,10 @@ using pool::Lsn;
 
 constexpr uint64_t kUnmapUnits = (32u << 20) / pool::kUnitSize;
 
-class Run {
+class Replayer {
  public:
   // `seat`: of whose logs; kNoSeat: of all.
-  Run(pool::Pool& pool, uint32_t seat, const Options& options, const Observer& observer,
+  Replayer(pool::Pool& pool, uint32_t seat, const Options& options, const Observer& observer,
       Summary* summary)
       : pool_(pool),
         seat_(seat),
@@ -140,7 +140,7 @@ class Run {
   uint64_t unmapped_ = 0;    // units
 };
 
-bool Run::Do() {
+bool Replayer::Do() {
   if (!Open() || !FindSettled()) {
     summary_.error = ENOMEM;
     return false;
@@ -169,7 +169,7 @@ bool Run::Do() {
   return true;
 }
 
-bool Run::Open() {
+bool Replayer::Open() {
   same_kernel_ = seat_ != pool::kNoSeat || pool_.IsSameBoot();
   const bool open = seat_ == pool::kNoSeat ? reader_.Open(view_, pool_.fd())
                                            : reader_.OpenSeat(view_, pool_.seats(), seat_);
@@ -178,7 +178,7 @@ bool Run::Open() {
 
 // In `files_`, by the numbers that the walk to come will give. Where others use the pool, the
 // kernel is the one that has run all the time.
-bool Run::FindSettled() {
+bool Replayer::FindSettled() {
   kernel_has_ = same_kernel_ && pool_.seats().ThroughFailed() == 0;
   const bool has_settled = reader_.has_through() && !kernel_has_;
   if (!has_settled && !pool_.MayHaveHandedOver()) return true;
@@ -200,7 +200,7 @@ bool Run::FindSettled() {
 }
 
 // A file with a record that it is settled has got bytes past the logs.
-bool Run::FoldNames(const nvlog::GroupWalk& walk) {
+bool Replayer::FoldNames(const nvlog::GroupWalk& walk) {
   if (!names_.any()) return true;
   pmem::Psync(Step::kSeenGroupDurable);
   if (!names_.Fold()) return false;
@@ -215,7 +215,7 @@ bool Run::FoldNames(const nvlog::GroupWalk& walk) {
 
 // The kernel has them as they were. If it refuses, a file that was born in the logs may have to be
 // made again, and its records stay.
-bool Run::SyncNames() {
+bool Replayer::SyncNames() {
   if (!names_.any()) return true;
   if (!FoldNames(walk_)) return false;
   const long error = names_.Sync();
@@ -225,13 +225,13 @@ bool Run::SyncNames() {
 
 // The kernel tells of that once, and calls the pages clean: a process that tries again must not
 // believe that it has them.
-void Run::NoteSyncError(long error) {
+void Replayer::NoteSyncError(long error) {
   if (error < 0) pool_.seats().SetThroughFailed(static_cast<int>(-error));
 }
 
 // They come in the order of their LSNs. A file is handed over a second time only when the first
 // time is settled, or below the checkpoint: so the last two are all that can matter.
-void Run::NoteSettled(const RecordHeader& header, uint32_t number) {
+void Replayer::NoteSettled(const RecordHeader& header, uint32_t number) {
   File& file = files_[number];
   if (nvlog::IsChange(header.kind)) file.changed = header.lsn;
   if (header.kind == Kind::kHandedOver) {
@@ -245,7 +245,7 @@ void Run::NoteSettled(const RecordHeader& header, uint32_t number) {
   }
 }
 
-void Run::ApplyAll() {
+void Replayer::ApplyAll() {
   for (Group group; walk_.Next(&group); TellProgress(0, 0)) {
     kept_ = kept_ || group.kept;
     switch (group.verdict) {
@@ -266,7 +266,7 @@ void Run::ApplyAll() {
   ApplyWindow();
 }
 
-void Run::TellBroken(const Group& group) {
+void Replayer::TellBroken(const Group& group) {
   const bool unfinished = group.verdict == Verdict::kUnfinished;
   ++(unfinished ? summary_.unfinished_groups : summary_.damaged_groups);
   const auto tell = unfinished ? observer_.unfinished : observer_.damaged;
@@ -276,7 +276,7 @@ void Run::TellBroken(const Group& group) {
 // The process that stored the group may have been killed before its PSYNC. Without this, a power
 // failure could take the group away, or a part of it, and leave a part of what it was applied to:
 // the next recovery does not write over that part.
-void Run::Secure(const nvlog::GroupWalk& walk, const Group& group) {
+void Replayer::Secure(const nvlog::GroupWalk& walk, const Group& group) {
   pmem::Pwb(HeaderAt(group.place), sizeof(RecordHeader), Step::kSeenGroup);
   uint64_t secured = ~uint64_t{0};
   walk.ForEachRecord(group, [&](const RecordHeader& header, Place place) {
@@ -290,19 +290,19 @@ void Run::Secure(const nvlog::GroupWalk& walk, const Group& group) {
   });
 }
 
-void Run::SecureRecord(Place place, const RecordHeader& header) {
+void Replayer::SecureRecord(Place place, const RecordHeader& header) {
   const uint64_t bytes = nvlog::RecordUnits(header) * pool::kUnitSize;
   pmem::Pwb(HeaderAt(place), bytes, Step::kSeenContent);
 }
 
 // A recovery has brought it to the disk, but its word may not be durable yet. In a kept segment it
 // can also have been replaced by a newer one.
-void Run::PassVoid(const Group& group) {
+void Replayer::PassVoid(const Group& group) {
   pmem::Pwb(HeaderAt(group.place), sizeof(RecordHeader), Step::kSeenGroup);
 }
 
 // The group is whole, so every record of it is.
-void Run::ApplyGroup(const Group& group) {
+void Replayer::ApplyGroup(const Group& group) {
   uint64_t items = 0;
   walk_.ForEachRecord(group, [&](const RecordHeader& header, Place) {
     if (nvlog::IsChange(header.kind)) items += Window::ItemsOf(header);
@@ -313,9 +313,9 @@ void Run::ApplyGroup(const Group& group) {
   });
 }
 
-void Run::ApplyWindow() {
+void Replayer::ApplyWindow() {
   const auto progress = [](void* self, uint64_t units) {
-    auto& run = *static_cast<Run*>(self);
+    auto& run = *static_cast<Replayer*>(self);
     run.applied_ += units;
     run.TellProgress(0, 0);
   };
@@ -326,17 +326,17 @@ void Run::ApplyWindow() {
 
 // The memory of the log that was dealt with need not stay in our address space: the mapped part is
 // bounded, and the disk works while it goes.
-void Run::Unmap() {
+void Replayer::Unmap() {
   Advise(MADV_DONTNEED);
   unmapped_ = walk_.done();
 }
 
 // Not of logs that we append to ourselves.
-void Run::Advise(int advice) const {
+void Replayer::Advise(int advice) const {
   if (seat_ == pool::kNoSeat) sys::Madvise(view_.unit(0), LogBytes(), advice);
 }
 
-void Run::SyncAll() {
+void Replayer::SyncAll() {
   applied_ = walk_.total();
   files_.StartSync();
   const uint64_t all = files_.open();
@@ -345,20 +345,20 @@ void Run::SyncAll() {
 }
 
 // Reading and writing the logs count alike, and syncing the files as the eighth part of either.
-void Run::TellProgress(uint64_t synced, uint64_t to_sync) const {
+void Replayer::TellProgress(uint64_t synced, uint64_t to_sync) const {
   if (observer_.progress == nullptr) return;
   const uint64_t log = walk_.total();
   const uint64_t sync = to_sync == 0 ? 0 : log / 8 * synced / to_sync;
   observer_.progress(observer_.context, walk_.done() + applied_ + sync, 2 * log + log / 8);
 }
 
-void Run::FindFile(uint32_t file) {
+void Replayer::FindFile(uint32_t file) {
   files_.Resolve(file);
   if (files_[file].state == File::kUnresolved) TellUnresolved(file);
 }
 
 // A file that is not there any more was removed since: the kernel knew it, so nothing is missing.
-void Run::TakeThrough(uint32_t number) {
+void Replayer::TakeThrough(uint32_t number) {
   File& file = files_[number];
   if (options_.dry_run || number == kNoFile || file.sought) return;
   file.sought = true;
@@ -371,7 +371,7 @@ void Run::TakeThrough(uint32_t number) {
 
 // A sync has failed. Others may have written newer bytes than these, so they wait for a recovery of
 // the whole pool.
-void Run::LeaveThrough(uint32_t number) {
+void Replayer::LeaveThrough(uint32_t number) {
   File& file = files_[number];
   ++file.records;
   file.state = File::kRefused;
@@ -381,11 +381,11 @@ void Run::LeaveThrough(uint32_t number) {
 
 // Since it was written, the kernel has run on, and others may look at the file; and the process had
 // not brought it to the kernel, as far as that is known.
-bool Run::IsUnseen(const RecordHeader& header, uint32_t log) const {
+bool Replayer::IsUnseen(const RecordHeader& header, uint32_t log) const {
   return same_kernel_ && header.lsn > pool::Peek(*view_.written_back(log / pool::kLogsOfSeat));
 }
 
-void Run::TakeRecord(const RecordHeader& header, Place place, uint32_t log) {
+void Replayer::TakeRecord(const RecordHeader& header, Place place, uint32_t log) {
   const bool through = pool::IsThroughLog(log);
   if (header.kind == Kind::kName && kernel_has_ && !names_.Note(header, place)) {
     summary_.error = ENOMEM;
@@ -421,7 +421,7 @@ void Run::TakeRecord(const RecordHeader& header, Place place, uint32_t log) {
 }
 
 // All zero, if it is damaged.
-const pool::FileRecord& Run::RecordOf(uint32_t file,
+const pool::FileRecord& Replayer::RecordOf(uint32_t file,
                                       sys::Scratch<pool::FileRecord>& scratch) const {
   if (!files_.CopyRecord(file, scratch.get())) {
     std::memset(static_cast<void*>(scratch.get()), 0, sizeof(pool::FileRecord));
@@ -429,18 +429,18 @@ const pool::FileRecord& Run::RecordOf(uint32_t file,
   return *scratch;
 }
 
-void Run::TellUnresolved(uint32_t file) {
+void Replayer::TellUnresolved(uint32_t file) {
   if (observer_.unresolved == nullptr) return;
   sys::Scratch<pool::FileRecord> scratch;
   observer_.unresolved(observer_.context, file, RecordOf(file, scratch), files_[file].error);
 }
 
-void Run::CountFiles() {
+void Replayer::CountFiles() {
   for (uint32_t file = 0; file < walk_.files(); ++file) CountFile(file);
   CountFile(kNoFile);
 }
 
-void Run::CountFile(uint32_t number) {
+void Replayer::CountFile(uint32_t number) {
   const File& file = files_[number];
   switch (file.state) {
     case File::kUnknown:
@@ -468,7 +468,7 @@ void Run::CountFile(uint32_t number) {
 }
 
 // `walk` has just found the group, and numbers files as the first one did.
-bool Run::Stays(const nvlog::GroupWalk& walk, const Group& group) {
+bool Replayer::Stays(const nvlog::GroupWalk& walk, const Group& group) {
   bool stays = false;
   walk.ForEachRecord(group, [&](const RecordHeader& header, Place place) {
     if (header.kind == Kind::kName) {
@@ -483,7 +483,7 @@ bool Run::Stays(const nvlog::GroupWalk& walk, const Group& group) {
   return stays;
 }
 
-void Run::VoidApplied() {
+void Replayer::VoidApplied() {
   nvlog::GroupWalk walk(reader_);
   if (!walk.Open()) return;
   for (Group group; walk.Next(&group);) {
@@ -492,7 +492,7 @@ void Run::VoidApplied() {
 }
 
 // Those that are damaged as well: nothing else would ever end them.
-bool Run::VoidKept() {
+bool Replayer::VoidKept() {
   nvlog::GroupWalk walk(reader_);
   if (!walk.Open()) return false;
   for (Group group; walk.Next(&group);) {
@@ -502,7 +502,7 @@ bool Run::VoidKept() {
 }
 
 // Discarded groups get the same word.
-void Run::Void(const Group& group) {
+void Replayer::Void(const Group& group) {
   RecordHeader* first = HeaderAt(group.place);
   pmem::Store(first->commit, nvlog::VoidWord(group.lsn, view_.salt()));
   pmem::Pwb(first, sizeof(*first), Step::kApplied);
@@ -510,7 +510,7 @@ void Run::Void(const Group& group) {
 }
 
 // No LSN from there on was ever drawn, so none of the old records can come to life again.
-void Run::MarkClean() {
+void Replayer::MarkClean() {
   constexpr uint64_t kLast = (uint64_t{1} << pool::kLsnBits) - 1;
   pool_.StoreCheckpoint(std::min(reader_.newest() + pool::kLsnMargin, kLast),
                         Step::kRecoveredCheckpoint, Step::kRecoveredCheckpointDurable);
@@ -521,13 +521,13 @@ void Run::MarkClean() {
 
 namespace {
 
-bool DoRun(pool::Pool& pool, uint32_t seat, const Options& options, const Observer& observer,
+bool ReplayLogs(pool::Pool& pool, uint32_t seat, const Options& options, const Observer& observer,
            Summary* summary) {
-  static_assert(sizeof(Run) <= sys::kScratchSize);
+  static_assert(sizeof(Replayer) <= sys::kScratchSize);
   void* block = sys::TakeScratch();
-  Run* run = new (block) Run(pool, seat, options, observer, summary);
+  Replayer* run = new (block) Replayer(pool, seat, options, observer, summary);
   const bool clean = run->Do();
-  run->~Run();
+  run->~Replayer();
   sys::GiveScratch(block);
   return clean;
 }
@@ -538,7 +538,7 @@ bool Replay(pool::Pool& pool, const Options& options, const Observer& observer, 
   *summary = {};
   summary->was_dirty = pool.dirty();
   if (!options.dry_run) pool.Repair();
-  return !summary->was_dirty || DoRun(pool, pool::kNoSeat, options, observer, summary);
+  return !summary->was_dirty || ReplayLogs(pool, pool::kNoSeat, options, observer, summary);
 }
 
 void Summary::Add(const Summary& other) {
@@ -565,7 +565,7 @@ bool ReplayOrphans(pool::Pool& pool, Summary* summary) {
   bool resolved = !pool.seats().HasUnresolved();
   for (uint32_t seat; (seat = pool.Adopt()) != pool::kNoSeat;) {
     Summary own;
-    const bool all = DoRun(pool, seat, {}, {}, &own);
+    const bool all = ReplayLogs(pool, seat, {}, {}, &own);
     pool.Settle(seat, all);
     resolved = resolved && all;
     summary->Add(own);

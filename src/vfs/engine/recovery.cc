@@ -32,7 +32,7 @@ bool ReplayAll(pool::Pool& pool, replay::Summary* summary) {
 bool Recovery::BeforeUse() {
   const uint64_t begin = sys::Now(CLOCK_MONOTONIC);
   for (;;) {
-    const Outcome result = Try();
+    const Outcome result = RecoverOnce();
     if (result == Outcome::kDone || result == Outcome::kFailed) return result == Outcome::kDone;
     const uint64_t patience =
         result == Outcome::kByAnother ? kRecoveryPatienceNs : kDyingPatienceNs;
@@ -45,7 +45,7 @@ bool Recovery::BeforeUseOnOwnStack() {
   return OnOwnStack([this] { return BeforeUse(); });
 }
 
-Recovery::Outcome Recovery::Try() {
+Recovery::Outcome Recovery::RecoverOnce() {
   switch (Inspect()) {
     case Found::kNothing:
       return Outcome::kDone;
@@ -56,7 +56,7 @@ Recovery::Outcome Recovery::Try() {
     case Found::kNoPool:
       return Outcome::kFailed;
     default:
-      return Run();
+      return RecoverWhole();
   }
 }
 
@@ -100,7 +100,7 @@ Recovery::Found Recovery::FoundIn(const pool::Pool& pool) const {
   return SomebodyDies(seats) ? Found::kDying : Found::kNothing;
 }
 
-Recovery::Outcome Recovery::Run() {
+Recovery::Outcome Recovery::RecoverWhole() {
   sys::Scratch<pool::Problem> problem;
   pool::Pool& pool = engine.pool();
   if (!pool.Open(engine.settings.pool.c_str(), pool::Mode::kShared, engine.settings.emulate,

@@ -53,10 +53,10 @@ class Recovery {
  private:
   enum class Outcome { kDone, kFailed, kByAnother, kLater };
   enum class Found { kNothing, kToRecover, kRecovering, kDying, kNoPool };
-  Outcome Try();
+  Outcome RecoverOnce();
   Found Inspect();
   Found FoundIn(const pool::Pool& pool) const;
-  Outcome Run();
+  Outcome RecoverWhole();
   bool Replay(bool (*replay)(pool::Pool& pool, replay::Summary* summary));
   bool ReplayOrphans();
   bool SomebodyDies(const pool::Seats& seats) const;
