@@ -174,7 +174,7 @@ inline auto ChangeOwner(int fd, uid_t owner, gid_t group, RealCall real) {
       !vfs::IsInternal(fd) && sys::Look(fd, &before) == 0 && IsOwnedBy(before, owner, group);
   if (!known) return SetAttributes(fd, nullptr, 0, real);
   const auto result = real();
-  if (result == 0) vfs::KeepStanding(fd, before);
+  if (result == 0) vfs::KeepCoverage(fd, before);
   return Attributed(fd, nullptr, result);
 }
 

@@ -116,15 +116,15 @@ int Election::Open(int folder, const char* name, struct stat* st) {
 }
 
 // Nothing that others can change counts: all of us see the same.
-Election::Standing Election::StandingOf(int fd, const struct stat& st) {
+Election::FileKind Election::FileKindOf(int fd, const struct stat& st) {
   uint64_t format = 0;
   sys::Pread(fd, &format, sizeof(format), offsetof(Shared, format));
-  if (format >> kVersionBits != kFormat >> kVersionBits) return Standing::kIsStranger;
-  if (format != kFormat && format != kCandidate) return Standing::kIsOutdated;
+  if (format >> kVersionBits != kFormat >> kVersionBits) return FileKind::kIsStranger;
+  if (format != kFormat && format != kCandidate) return FileKind::kIsOutdated;
   // One that is elected may have grown since. A candidate of another version has another size.
-  if (format == kFormat && st.st_size >= off_t{kFirstSize}) return Standing::kIsElected;
+  if (format == kFormat && st.st_size >= off_t{kFirstSize}) return FileKind::kIsElected;
   const bool candidate = format == kCandidate && st.st_size == off_t{kFirstSize};
-  return candidate ? Standing::kIsCandidate : Standing::kIsStranger;
+  return candidate ? FileKind::kIsCandidate : FileKind::kIsStranger;
 }
 
 // Adds the file to the list, if it belongs there.
@@ -133,12 +133,12 @@ Election::Step Election::Look(const char* name, List* list) {
   const int fd = Open(folder_, name, &st);
   // One that cannot be looked at may be what all others have agreed on.
   if (fd < 0) return out_of_descriptors_ ? Step::kFailed : Step::kDone;
-  switch (StandingOf(fd, st)) {
-    case Standing::kIsCandidate:
+  switch (FileKindOf(fd, st)) {
+    case FileKind::kIsCandidate:
       if (list->Add(fd, st.st_ino, name)) return Step::kDone;
       why_ = "there is no room for the file of leases";
       return Step::kFailed;
-    case Standing::kIsElected:
+    case FileKind::kIsElected:
       if ((st.st_mode & 07777 & ~0600u) != 0) {
         why_ = kOthersMayOpen;
         break;
@@ -146,13 +146,13 @@ Election::Step Election::Look(const char* name, List* list) {
       if (list->elected >= 0) sys::Close(list->elected);
       list->elected = fd;
       return Step::kDone;
-    case Standing::kIsOutdated: {
+    case FileKind::kIsOutdated: {
       why_ = "the file of leases is of another version, and processes use it: end them";
       const bool removed = RemoveOutdated(fd, name);
       sys::Close(fd);
       return removed ? Step::kAgain : Step::kFailed;
     }
-    case Standing::kIsStranger:
+    case FileKind::kIsStranger:
       sys::Close(fd);
       return Step::kDone;
   }
@@ -192,7 +192,7 @@ int Election::Run(const char** why) {
   plain.Append(path_).Append("/").Append(name_.c_str());
   int fd = Open(AT_FDCWD, plain.c_str(), &st);
   if (fd >= 0) {
-    const bool elected = StandingOf(fd, st) == Standing::kIsElected && (st.st_mode & 07177) == 0;
+    const bool elected = FileKindOf(fd, st) == FileKind::kIsElected && (st.st_mode & 07177) == 0;
     if (elected) return fd;
     sys::Close(fd);
     fd = -1;
@@ -313,7 +313,7 @@ void Election::Withdraw() {
   struct stat st;
   const int fd = Open(folder_, own_.c_str(), &st);
   if (fd < 0) return;
-  if (sys::Flock(fd, LOCK_EX | LOCK_NB) == 0 && StandingOf(fd, st) == Standing::kIsCandidate) {
+  if (sys::Flock(fd, LOCK_EX | LOCK_NB) == 0 && FileKindOf(fd, st) == FileKind::kIsCandidate) {
     Remove(fd, own_.c_str());
   }
   sys::Close(fd);

@@ -81,12 +81,12 @@ class Election {
     int elected = -1;
   };
 
-  enum class Standing { kIsStranger, kIsCandidate, kIsElected, kIsOutdated };
+  enum class FileKind { kIsStranger, kIsCandidate, kIsElected, kIsOutdated };
   enum class Step { kDone, kAgain, kLater, kFailed };
 
   int Noted(long fd);
   int Open(int folder, const char* name, struct stat* st);
-  static Standing StandingOf(int fd, const struct stat& st);
+  static FileKind FileKindOf(int fd, const struct stat& st);
   Step Look(const char* name, List* list);
   Step Collect(List* list);
   Step Try(int* fd);

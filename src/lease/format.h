@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The file that processes share: a header, a line for each slot, the tallies; then pages, which are
-// given out one after the other and are never given back. A slot has one of them from its first
+// The file that processes share: a header, a line for each slot, the file_table; then pages, which
+// are given out one after the other and are never given back. A slot has one of them from its first
 // owner on, and more if an owner has had many files. All zero behind the header is a file in which
 // nobody is.
 //
@@ -17,8 +17,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "src/lease/file_entry.h"
 #include "src/lease/hindrance.h"
-#include "src/lease/tally_line.h"
 
 namespace nvcache::lease {
 
@@ -114,8 +114,8 @@ inline constexpr uint32_t kEveryFile = ~uint32_t{0};
 // Processes of a user that have a slot at a time.
 inline constexpr uint32_t kMaxProcesses = 4096;
 
-// Files that can have a tally at a time.
-inline constexpr uint32_t kTallies = 1u << 15;
+// Files that can have an entry at a time.
+inline constexpr uint32_t kFileEntries = 1u << 15;
 
 // Objects of which something is known at a time.
 inline constexpr uint32_t kVerdicts = 384;
@@ -130,31 +130,31 @@ struct Shared {
   std::atomic<uint64_t> mark;
   sys::Word deaths;
   sys::Word sweep;                   // the next slot to be looked after
-  sys::Word backed;                  // 1: the tallies have memory behind them
+  sys::Word backed;                  // 1: the entries have memory behind them
   sys::Word lines;                   // so many slots' lines have, at least
   sys::Word pages_given;             // so many of `pages` have, too
   sys::Word hand_ons_begun;          // calls of Leases::HandOn
   sys::Word hand_ons;                // those that are over
-  std::atomic<uint64_t> pool;        // the tallies'; 0: none
-  std::atomic<uint64_t> looked;      // at that pool (Tallies::NoteLook)
+  std::atomic<uint64_t> pool;        // the entries'; 0: none
+  std::atomic<uint64_t> looked;      // at that pool (FileTable::NoteLook)
   std::atomic<uint64_t> checkpoint;  // write-through's in that pool
   std::atomic<uint64_t> wanted;      // somebody waits until that is above it
-  std::atomic<uint64_t> folders;     // the device of those that have had a tally; 0: none has
+  std::atomic<uint64_t> folders;     // the device of those that have had an entry; 0: none has
   // Changes of names there that are in no log, counted; so many of them are on the disk; and the
   // seconds at which somebody had to sync for that last, above that the time before.
   std::atomic<uint64_t> unlogged;
   std::atomic<uint64_t> unlogged_synced;
   std::atomic<uint64_t> unlogged_awaited;
-  Tally names;  // its lock is that of names
+  FileEntry names;  // its lock is that of names
   // The verdicts on objects that processes have loaded (src/rawcall/verdicts.h).
   std::atomic<uint64_t> verdicts[kVerdicts];
 
   // The first are mapped with the header, by one fault.
   alignas(kPage) Slot slots[kMaxProcesses];
-  // Each tally has a bit for each eighth of all tags (Tallies::Find): a file of it may have had the
-  // tally. Most files never had theirs, and it shall not cost a fault to see that.
-  alignas(kPage) std::atomic<uint8_t> tagged[kTallies];
-  alignas(kPage) Tally tallies[kTallies];
+  // Each entry has a bit for each eighth of all tags (FileTable::Find): a file of it may have had
+  // the entry. Most files never had theirs, and it shall not cost a fault to see that.
+  alignas(kPage) std::atomic<uint8_t> tagged[kFileEntries];
+  alignas(kPage) FileEntry entries[kFileEntries];
   // A slot's has memory behind it only once its owner had something to say.
   alignas(kPage) Hindrances hindrances[kMaxProcesses];
   Page pages[kMaxPages];
@@ -169,12 +169,12 @@ inline constexpr size_t kTablesSize = offsetof(Shared, hindrances) - kTables;
 inline constexpr size_t kFirstSize = offsetof(Shared, pages);
 inline constexpr size_t kMaxSize = sizeof(Shared);
 
-// A process that uses the tallies has a lock on it for reading (Tallies::Join).
+// A process that uses the entries has a lock on it for reading (FileTable::Join).
 inline constexpr uint32_t kTableByte = kMaxProcesses;
 
 // And a process that says that it has a file open has one on a byte of that file's own
-// (Tallies::SayOpen): far behind the file's end. Two files share one only if their tags are all but
-// the same.
+// (FileTable::SayOpen): far behind the file's end. Two files share one only if their tags are all
+// but the same.
 constexpr off_t ByteOfOpen(uint64_t tag) {
   constexpr uint64_t kFirst = uint64_t{1} << 62;
   return static_cast<off_t>(kFirst + (tag >> 2));
@@ -191,7 +191,7 @@ static_assert(offsetof(Shared, checkpoint) == 64, "tests/processes/checkpointer_
 static_assert(kFirstBuckets <= 64, "Slot::touched has a bit for each");
 static_assert(kMaxPages < (1u << 16), "Slot::pages");
 static_assert(kMaxProcesses < (1u << kMarkBits));
-static_assert(kMaxProcesses < kFirstSize, "a byte to lock for each slot, and for the tallies");
+static_assert(kMaxProcesses < kFirstSize, "a byte to lock for each slot, and for the entries");
 
 }  // namespace nvcache::lease
 

@@ -123,7 +123,7 @@ class Leases : public Slots {
   void StartWaiting() { stopping_.store(false); }
 
  private:
-  friend class Tallies;
+  friend class FileTable;
 
   void BeginKeeping();
   Bucket& BucketOf(const Slot& slot, uint32_t level, uint64_t tag) const;

@@ -79,7 +79,7 @@ class Slots {
   bool SetLock(off_t byte, short type) const;
   // Another process has a lock there, for reading or writing.
   bool IsLockedElsewhere(off_t byte) const;
-  // The byte of the tallies' table (Tallies::Join).
+  // The byte of the entries' table (FileTable::Join).
   bool LockTable(short type);
   bool Sound() const;
 

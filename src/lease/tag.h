@@ -14,7 +14,7 @@ namespace nvcache::lease {
 
 // A file's tag. Files with the same tag are taken for one. `birth` (sys::BornStat) and the type in
 // `mode` tell a file from one that had its number before: what was known of that one is not known
-// of this. 0: the birth is not known, so the two cannot be told apart; it has no tally.
+// of this. 0: the birth is not known, so the two cannot be told apart; it has no entry.
 uint64_t TagOf(uint64_t device, uint64_t inode, uint64_t birth, uint32_t mode);
 uint64_t TagOf(const sys::BornStat& st);
 uint64_t TagOf(const struct statx& st);

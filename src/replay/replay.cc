@@ -71,7 +71,7 @@ class Replayer {
  public:
   // `seat`: of whose logs; kNoSeat: of all.
   Replayer(pool::Pool& pool, uint32_t seat, const Options& options, const Observer& observer,
-      Summary* summary)
+           Summary* summary)
       : pool_(pool),
         seat_(seat),
         view_(pool.view()),
@@ -422,7 +422,7 @@ void Replayer::TakeRecord(const RecordHeader& header, Place place, uint32_t log)
 
 // All zero, if it is damaged.
 const pool::FileRecord& Replayer::RecordOf(uint32_t file,
-                                      sys::Scratch<pool::FileRecord>& scratch) const {
+                                           sys::Scratch<pool::FileRecord>& scratch) const {
   if (!files_.CopyRecord(file, scratch.get())) {
     std::memset(static_cast<void*>(scratch.get()), 0, sizeof(pool::FileRecord));
   }
@@ -522,7 +522,7 @@ void Replayer::MarkClean() {
 namespace {
 
 bool ReplayLogs(pool::Pool& pool, uint32_t seat, const Options& options, const Observer& observer,
-           Summary* summary) {
+                Summary* summary) {
   static_assert(sizeof(Replayer) <= sys::kScratchSize);
   void* block = sys::TakeScratch();
   Replayer* run = new (block) Replayer(pool, seat, options, observer, summary);

@@ -14,8 +14,8 @@
 
 namespace nvcache::vfs {
 
-using lease::Standing;
-using lease::Tallies;
+using lease::Coverage;
+using lease::FileTable;
 using pool::Deed;
 using pool::NameRecord;
 
@@ -66,7 +66,7 @@ AttributeCall::AttributeCall(int dirfd, const char* path, bool follow, bool own)
   birth_ = st.birth;
   if (S_ISREG(st.st_mode)) PublishInode(device_, inode_);
   NoteKernelChange(st_);
-  if (engine.tallies.Find(Tag()) == nullptr) return;
+  if (engine.file_table.Find(Tag()) == nullptr) return;
   const int flags = O_PATH | O_CLOEXEC | (follow ? 0 : O_NOFOLLOW);
   const long fd = sys::Openat(dirfd, path, flags);
   owns_fd_ = fd >= 0;
@@ -96,20 +96,20 @@ long AttributeCall::Begin(uint32_t set) {
   set_ = set;
   if (inode_ == 0) return 0;
   if (engine.process.asleep() && !sys::IsSharing()) const TableLock wakes;
-  tally_ = in_flight_.Begin(Tag());
-  if (tally_ == nullptr) return 0;
+  entry_ = in_flight_.Begin(Tag());
+  if (entry_ == nullptr) return 0;
   if (st_.st_ino == 0 && (!Look() || Tag() != in_flight_.tag())) {
     in_flight_.End();  // the program has put something else there, unseen
-    tally_ = st_.st_ino != 0 ? in_flight_.Begin(Tag()) : nullptr;
-    if (tally_ == nullptr) return 0;
+    entry_ = st_.st_ino != 0 ? in_flight_.Begin(Tag()) : nullptr;
+    if (entry_ == nullptr) return 0;
   }
-  const Standing now = Tallies::StandingOf(*tally_);
+  const Coverage now = FileTable::CoverageOf(*entry_);
   if (now.known && set != 0 && JoinPool(fd_, st_)) {
     Recall(now.bypasses);
     return 0;
   }
-  if (engine.tallies.IsPending(*tally_)) JoinDevice(fd_, st_);
-  tally_ = nullptr;
+  if (engine.file_table.IsPending(*entry_)) JoinDevice(fd_, st_);
+  entry_ = nullptr;
   return in_flight_.Bypass(-1);
 }
 
@@ -167,11 +167,11 @@ bool AttributeCall::Identify(uint64_t bypasses, struct statx* st) {
   return true;
 }
 
-void KeepStanding(int fd, const sys::BornStat& before) {
+void KeepCoverage(int fd, const sys::BornStat& before) {
   sys::BornStat st;
   if (!engine.active() || !engine.leases.is_open() || sys::IsSharing()) return;
   const uint64_t tag = lease::TagOf(before);
-  if (engine.tallies.Find(tag) == nullptr || sys::Look(fd, &st) < 0) return;
+  if (engine.file_table.Find(tag) == nullptr || sys::Look(fd, &st) < 0) return;
   // A program without us has not written in between.
   if (st.st_mtim.tv_sec != before.st_mtim.tv_sec || st.st_mtim.tv_nsec != before.st_mtim.tv_nsec) {
     return;
@@ -204,15 +204,15 @@ void AttributeCall::End(bool done) {
 
 // The record has the attributes as they are now, under the lock: so the last one has the newest.
 void AttributeCall::LogChange() {
-  if (tally_ == nullptr) return;
+  if (entry_ == nullptr) return;
   bool logged = false;
   {
     sys::InEngine inside;
     const NamesLock lock;
-    const Standing now = Tallies::StandingOf(*tally_);
+    const Coverage now = FileTable::CoverageOf(*entry_);
     struct statx st;
     logged = lock.can_log() && now.known && now.tag == in_flight_.tag() &&
-             Identify(now.bypasses, &st) && CommitAttributes(*record_, lock, tally_, now);
+             Identify(now.bypasses, &st) && CommitAttributes(*record_, lock, entry_, now);
     if (logged) CarryCloseStamp(in_flight_.tag(), StampOf(st_), StampOf(st));
   }
   if (!logged) in_flight_.Bypass(-1);

@@ -54,7 +54,7 @@ class AttributeCall {
   int fd_ = -1;
   bool owns_fd_ = false;
   uint32_t set_ = 0;
-  lease::Tally* tally_ = nullptr;
+  lease::FileEntry* entry_ = nullptr;
   InFlight in_flight_;
   UnseenCall unseen_;
   sys::Scratch<pool::NameRecord> record_;
@@ -62,7 +62,7 @@ class AttributeCall {
 
 // A call has changed nothing of the descriptor's file but the time of its last change: all that is
 // known of it stays so. No lock.
-void KeepStanding(int fd, const sys::BornStat& before);
+void KeepCoverage(int fd, const sys::BornStat& before);
 
 }  // namespace nvcache::vfs
 

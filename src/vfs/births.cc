@@ -11,9 +11,9 @@ namespace nvcache::vfs {
 
 namespace {
 
-using lease::Standing;
-using lease::Tallies;
-using lease::Tally;
+using lease::Coverage;
+using lease::FileEntry;
+using lease::FileTable;
 using pool::NameRecord;
 
 uint64_t TagOfCreated(const NameRecord& record) {
@@ -25,7 +25,7 @@ uint64_t TagOfCreated(const NameRecord& record) {
 }
 
 bool MayBeWrittenUnseen(const File& file) {
-  return engine.tallies.AnybodyInFlight(TagOf(file), file.device, file.inode) ||
+  return engine.file_table.AnybodyInFlight(TagOf(file), file.device, file.inode) ||
          engine.leases.IsHandedOn(file.device, file.inode);
 }
 
@@ -37,20 +37,20 @@ void BeginKnown(int fd, const NameRecord* record) {
   sys::BornStat st;
   if (record == nullptr && sys::Look(fd, &st) < 0) return;
   const uint64_t tag = record != nullptr ? TagOfCreated(*record) : lease::TagOf(st);
-  Tally& tally = engine.tallies.At(tag);
-  if (!GetTag(tally, tag)) {
+  FileEntry& entry = engine.file_table.At(tag);
+  if (!GetTag(entry, tag)) {
     engine.checkpoint.EndPending();  // of another file, which has it
-    if (!GetTag(tally, tag)) return;
+    if (!GetTag(entry, tag)) return;
   }
   Access access;
   if (access.Enter(fd, Access::kData) != 0 || access.cached()) return;
   File& file = access.file();
   if (TagOf(file) != tag) return;
   const uint32_t changes = file.changes.load();
-  const Standing then = Tallies::StandingOf(tally);
+  const Coverage then = FileTable::CoverageOf(entry);
   if (then.tag != tag || MayBeWrittenUnseen(file)) return;
   if (sys::Fstat(fd, &st) < 0 || st.st_size != 0) return;
-  if (!Tallies::Change(tally, then, {tag, then.bypasses, true})) return;
+  if (!FileTable::Change(entry, then, {tag, then.bypasses, true})) return;
   sys::Scratch<pool::FileRecord> said;
   if (record != nullptr && pool::DescribeMade(*record, said.get())) {
     file.bypasses_seen.store(then.bypasses);
@@ -63,22 +63,22 @@ void BeginKnown(int fd, const NameRecord* record) {
 }
 
 void BeginKnownFolder(int dirfd, const char* name, uint64_t tag, uint32_t own) {
-  Tally& tally = engine.tallies.At(tag);
-  if (!engine.tallies.SetTag(tally, tag)) return;
-  const Standing then = Tallies::StandingOf(tally);
-  if (then.tag != tag || !engine.tallies.AwaitNaming()) return;
-  if (engine.tallies.AnybodyChanges(tag, own)) return;
-  if (IsEmptyFolder(dirfd, name)) Tallies::Change(tally, then, {tag, then.bypasses, true});
+  FileEntry& entry = engine.file_table.At(tag);
+  if (!engine.file_table.SetTag(entry, tag)) return;
+  const Coverage then = FileTable::CoverageOf(entry);
+  if (then.tag != tag || !engine.file_table.AwaitNaming()) return;
+  if (engine.file_table.AnybodyChanges(tag, own)) return;
+  if (IsEmptyFolder(dirfd, name)) FileTable::Change(entry, then, {tag, then.bypasses, true});
 }
 
 void BeginKnownLink(const NameRecord& record, uint64_t tag, uint64_t stamp) {
-  Tally& tally = engine.tallies.At(tag);
-  if (!engine.tallies.SetTag(tally, tag)) return;
-  const Standing then = Tallies::StandingOf(tally);
-  if (then.tag != tag || engine.tallies.AnybodyInFlight(tag, record.device, record.file.inode)) {
+  FileEntry& entry = engine.file_table.At(tag);
+  if (!engine.file_table.SetTag(entry, tag)) return;
+  const Coverage then = FileTable::CoverageOf(entry);
+  if (then.tag != tag || engine.file_table.AnybodyInFlight(tag, record.device, record.file.inode)) {
     return;
   }
-  if (Tallies::Change(tally, then, {tag, then.bypasses, true})) tally.close_stamp.store(stamp);
+  if (FileTable::Change(entry, then, {tag, then.bypasses, true})) entry.close_stamp.store(stamp);
 }
 
 void SyncElsewhere(int fd) {
@@ -87,12 +87,12 @@ void SyncElsewhere(int fd) {
   Folder folder;
   if (sys::Fstat(fd, &st) < 0 || !ReadPath(fd, st.st_dev, st.st_ino, path.get()) ||
       !folder.Find(AT_FDCWD, path.get(), false)) {
-    return engine.tallies.NoteUnlogged(0);  // wherever it is
+    return engine.file_table.NoteUnlogged(0);  // wherever it is
   }
   folder.BeginInFlight();
-  if (folder.tally() == nullptr) return engine.tallies.NoteUnlogged(folder.device());
+  if (folder.entry() == nullptr) return engine.file_table.NoteUnlogged(folder.device());
   folder.Bypass();
-  if (!folder.MakeKnown(1) && !folder.Sync()) engine.tallies.NoteUnlogged(0);
+  if (!folder.MakeKnown(1) && !folder.Sync()) engine.file_table.NoteUnlogged(0);
 }
 
 }  // namespace nvcache::vfs

@@ -125,7 +125,7 @@ void Checkpointer::Detach() {
   if (!engine.attached()) return;
   engine.pool().seats().SetCheckpointer(pool::kNoSeat);
   engine.attachment.Detach();
-  engine.tallies.Leave();
+  engine.file_table.Leave();
 }
 
 // The file system cannot be unmounted while the descriptor is open.
@@ -150,7 +150,7 @@ void Checkpointer::ServeDescriptor() {
 bool Checkpointer::OpenFileSystem(uint64_t device) {
   const int fd = device != 0 ? host_.open_file_system(device) : -1;
   if (fd < 0) return false;
-  if (!FileSystems::Ask(fd, device).syncs_whole || !engine.tallies.Join(engine.pool_id())) {
+  if (!FileSystems::Ask(fd, device).syncs_whole || !engine.file_table.Join(engine.pool_id())) {
     sys::Close(fd);
     return false;
   }
@@ -174,7 +174,7 @@ void Checkpointer::CloseFileSystem() {
   seats.NoteThroughSince(engine.pool().seat(), 0);
   seats.ReleaseThroughDevice(engine.pool().seat());
   engine.checkpoint.Close();
-  engine.tallies.Leave();
+  engine.file_table.Leave();
   engine.checkpoint.Unlock();
 }
 
@@ -185,7 +185,7 @@ void Checkpointer::MoveCheckpoint() {
   const pool::Seats& seats = engine.pool().seats();
   const bool alone = !seats.OthersHaveThrough(engine.pool().seat());
   const uint64_t due = watched_.seats().MustHurry() ? 0 : alone ? kUnusedNs : kLeftNs;
-  if (!engine.tallies.IsOf(engine.pool_id())) return;
+  if (!engine.file_table.IsOf(engine.pool_id())) return;
   const nvlog::Lsn next = seats.next_lsn().load();
   if (wanted_ != 0 && engine.pool().through_checkpoint() >= wanted_) {
     cared_to_ = wanted_at_;
@@ -198,7 +198,7 @@ void Checkpointer::MoveCheckpoint() {
     wanted_at_ = now - kLogsForNs;
   }
   // Not above what may be the next one: it would be wanted still when all is on the disk.
-  engine.tallies.WantCheckpointAbove(next - 1);
+  engine.file_table.WantCheckpointAbove(next - 1);
 }
 
 // Groups left while the seat was given up are brought to the files as by any process that comes.

@@ -222,9 +222,9 @@ long WriteToKernel(const WriteCall& call, uint64_t done) {
 Next TryKernel(Access& access, const WriteCall& call, uint64_t total, Attempt* attempt) {
   InFlight in_flight;
   File& file = access.file();
-  lease::Tally* tally = in_flight.Begin(file);
-  if (tally != nullptr && engine.turns.IsNews(file)) engine.turns.Look(file, call.fd, *tally, 1);
-  if (tally != nullptr && !attempt->Took(Next::kBypass)) {
+  lease::FileEntry* entry = in_flight.Begin(file);
+  if (entry != nullptr && engine.turns.IsNews(file)) engine.turns.Look(file, call.fd, *entry, 1);
+  if (entry != nullptr && !attempt->Took(Next::kBypass)) {
     return WriteThrough(access, call, total, in_flight, attempt);
   }
   const BypassingCall past(call.fd, access, in_flight);

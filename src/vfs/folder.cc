@@ -20,9 +20,9 @@ namespace nvcache::vfs {
 
 namespace {
 
-using lease::Standing;
-using lease::Tallies;
-using lease::Tally;
+using lease::Coverage;
+using lease::FileEntry;
+using lease::FileTable;
 
 // Somebody was at a call of the same class.
 constexpr uint64_t kAgainNs = 50 * 1000;
@@ -108,15 +108,15 @@ Folder::~Folder() {
 
 void Folder::BeginInFlight() {
   in_flight_ = true;
-  engine.tallies.BeginInFlight(tag_);
+  engine.file_table.BeginInFlight(tag_);
 }
 
 bool Folder::IsInFlightFor(uint64_t tag) const {
-  return in_flight_ && engine.tallies.AreOneClass(tag_, tag);
+  return in_flight_ && engine.file_table.AreOneClass(tag_, tag);
 }
 
 void Folder::EndInFlight() {
-  if (in_flight_ && engine.leases.is_open()) engine.tallies.EndInFlight(tag_);
+  if (in_flight_ && engine.leases.is_open()) engine.file_table.EndInFlight(tag_);
   in_flight_ = false;
 }
 
@@ -185,12 +185,12 @@ void Folder::DropDescriptor() {
   owns_fd_ = false;
 }
 
-Tally* Folder::tally() const { return engine.tallies.Find(tag_); }
+FileEntry* Folder::entry() const { return engine.file_table.Find(tag_); }
 
 bool Folder::IsKnown() const {
-  const Tally* tally = this->tally();
-  if (tally == nullptr) return false;
-  const Standing now = Tallies::StandingOf(*tally);
+  const FileEntry* entry = this->entry();
+  if (entry == nullptr) return false;
+  const Coverage now = FileTable::CoverageOf(*entry);
   return now.tag == tag_ && now.known;
 }
 
@@ -201,8 +201,8 @@ bool Folder::OpenAs(const Folder& other) {
 }
 
 bool Folder::Describe(FolderRecord* record) {
-  const Tally* tally = this->tally();
-  const Standing now = tally != nullptr ? Tallies::StandingOf(*tally) : Standing{};
+  const FileEntry* entry = this->entry();
+  const Coverage now = entry != nullptr ? FileTable::CoverageOf(*entry) : Coverage{};
   if (CopyRecentRecord(now, record) && record->identity.inode == inode_) return true;
   struct statfs fs = {};
   static_assert(sizeof(fs.f_fsid) == sizeof(record->file_system));
@@ -234,14 +234,14 @@ bool Folder::MakeKnown(uint32_t own) {
 // is; the sync comes after that, and covers the calls that are over. A process that sees the tag
 // makes the folder unknown.
 bool Folder::SyncToKnow(uint32_t own) {
-  engine.tallies.NoteFolder(device_);
-  Tally& tally = engine.tallies.At(tag_);
-  const bool tagged = GetTag(tally, tag_);
-  const Standing then = Tallies::StandingOf(tally);
-  const bool alone = tagged && then.tag == tag_ && engine.tallies.AwaitNaming() &&
-                     !engine.tallies.AnybodyChanges(tag_, own);
-  return alone && EndPending(tally) == 0 && Sync() && !engine.tallies.IsPending(tally) &&
-         Tallies::Change(tally, then, {tag_, then.bypasses, true});
+  engine.file_table.NoteFolder(device_);
+  FileEntry& entry = engine.file_table.At(tag_);
+  const bool tagged = GetTag(entry, tag_);
+  const Coverage then = FileTable::CoverageOf(entry);
+  const bool alone = tagged && then.tag == tag_ && engine.file_table.AwaitNaming() &&
+                     !engine.file_table.AnybodyChanges(tag_, own);
+  return alone && EndPending(entry) == 0 && Sync() && !engine.file_table.IsPending(entry) &&
+         FileTable::Change(entry, then, {tag_, then.bypasses, true});
 }
 
 bool Folder::Sync() {
@@ -255,14 +255,14 @@ bool Folder::Sync() {
 
 // Under the lock, so that no logged change of it is on its way.
 long Folder::Bypass() {
-  Tally* tally = this->tally();
-  if (tally == nullptr) return 0;
-  const uint64_t lock = engine.tallies.LockNames();
-  if (Tallies::StandingOf(*tally).tag == tag_) Tallies::Forget(*tally);
-  engine.tallies.UnlockNames(lock);
+  FileEntry* entry = this->entry();
+  if (entry == nullptr) return 0;
+  const uint64_t lock = engine.file_table.LockNames();
+  if (FileTable::CoverageOf(*entry).tag == tag_) FileTable::Forget(*entry);
+  engine.file_table.UnlockNames(lock);
   // Else no living process may be there to move the checkpoint.
-  if (engine.tallies.IsPending(*tally) && Open()) JoinDevice(fd_);
-  return EndPending(*tally);
+  if (engine.file_table.IsPending(*entry) && Open()) JoinDevice(fd_);
+  return EndPending(*entry);
 }
 
 // ---------------------------------------------------------------------------------------- Syncing
@@ -278,7 +278,7 @@ long SyncFolder(int fd) {
   Folder folder;
   if (!folder.FindOpen(fd, st)) return kNotOurs;
   if (engine.process.asleep()) const TableLock wakes;
-  if (folder.tally() == nullptr && !engine.tallies.WarmUp(folder.tag())) return kNotOurs;
+  if (folder.entry() == nullptr && !engine.file_table.WarmUp(folder.tag())) return kNotOurs;
   if (!folder.MakeKnown(0) || !engine.checkpoint.EndUnloggedNames()) return kNotOurs;
   const NamesLock lock;
   return lock.can_log() && folder.IsKnown() ? 0 : kNotOurs;
@@ -295,7 +295,7 @@ void WarmFolderOf(int fd) {
   if (!ReadPath(fd, st.st_dev, st.st_ino, path.get())) return;
   Folder folder;
   if (!folder.Find(AT_FDCWD, path.get(), false) || folder.device() != st.st_dev) return;
-  if (folder.tally() == nullptr && engine.tallies.WarmUp(folder.tag())) folder.MakeKnown(0);
+  if (folder.entry() == nullptr && engine.file_table.WarmUp(folder.tag())) folder.MakeKnown(0);
 }
 
 }  // namespace nvcache::vfs

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Folders whose names the log knows (docs/names.md). Each has a tally (src/lease/tally.h):
+// Folders whose names the log knows (docs/names.md). Each has an entry (src/lease/file_table.h):
 //
 //   none    --- two syncs of it, or of files in it, within kWarmSeconds ---> known
 //   known   --- a call that changes its names and is in no log ------------> unknown
@@ -16,7 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "src/lease/tally.h"
+#include "src/lease/file_table.h"
 #include "src/pool/name_record.h"
 #include "src/sys/born_stat.h"
 #include "src/sys/scratch.h"
@@ -52,19 +52,19 @@ class Folder {
   int fd() const { return fd_; }
   const char* name() const { return name_; }
   uint64_t tag() const { return tag_; }
-  // Or it is taken for it, for they have one tally.
+  // Or it is taken for it, for they have one entry.
   bool IsSame(const Folder& other) const { return tag_ == other.tag_; }
   // The other one's descriptor, for as long as that lives, if it is the same folder.
   bool OpenAs(const Folder& other);
   uint64_t device() const { return device_; }
   // Null: it has none.
-  lease::Tally* tally() const;
+  lease::FileEntry* entry() const;
   bool IsKnown() const;
 
   // For a record. False: recovery would not find it.
   bool Describe(FolderRecord* record);
 
-  // Around a call that changes its names, or may: before it is asked whether it has a tally. Ends
+  // Around a call that changes its names, or may: before it is asked whether it has an entry. Ends
   // with the folder's life at the latest.
   void BeginInFlight();
   void EndInFlight();
@@ -97,7 +97,7 @@ class Folder {
   uint64_t device_ = 0;
   uint64_t inode_ = 0;
   uint64_t birth_ = 0;  // sys::BornStat
-  uint64_t tag_ = 0;    // 0: it can have no tally
+  uint64_t tag_ = 0;    // 0: it can have no entry
 };
 
 // Nothing but the two names that every folder has.

@@ -57,22 +57,22 @@ void TakeOverInherited() {
 // likes. So nothing of what it may write to is pending any more.
 void HandOnInherited() {
   TakeOverInherited();
-  for (int tallied = -1;; tallied = -1) {
+  for (int with_entry = -1;; with_entry = -1) {
     {
       TableLock lock;
       const auto counts = [&](const Description& description, const File&) {
-        return tallied < 0 && !description.given.load();
+        return with_entry < 0 && !description.given.load();
       };
       ForEachInherited(counts, [&](int fd, Description& description, File& file) {
         const bool writes = description.writes();
         description.given.store(true);
         if (file.state.load() == State::kCached) GiveBack(file, !writes);
-        if (writes && HandOn(file)) tallied = fd;
+        if (writes && HandOn(file)) with_entry = fd;
       });
     }
-    if (tallied < 0) return;
+    if (with_entry < 0) return;
     InFlight in_flight;
-    BypassLogOf(tallied, &in_flight);
+    BypassLogOf(with_entry, &in_flight);
   }
 }
 

@@ -15,8 +15,8 @@ namespace nvcache::vfs {
 
 namespace {
 
-using lease::Tallies;
-using lease::Tally;
+using lease::FileEntry;
+using lease::FileTable;
 using pool::Deed;
 
 struct Deeds {
@@ -40,8 +40,8 @@ Deeds DeedsOf(NameRequest::What what) {
 // The flags of a file that loses its last name.
 uint32_t GoneOf(const struct statx& st) {
   if (!S_ISREG(st.stx_mode) || st.stx_size == 0) return pool::kNameGone;
-  const Tally* tally = engine.tallies.Find(lease::TagOf(st));
-  const bool known = tally != nullptr && Tallies::StandingOf(*tally).known;
+  const FileEntry* entry = engine.file_table.Find(lease::TagOf(st));
+  const bool known = entry != nullptr && FileTable::CoverageOf(*entry).known;
   return known ? pool::kNameGone : pool::kNameGone | pool::kNameLacks;
 }
 
@@ -134,8 +134,8 @@ long LoggedCall::LookAtReplaced(const struct statx& moving) {
 
 bool LoggedCall::Commit(Deed deed, const NamesLock& lock) const {
   record_.deed = deed;
-  return CommitName(record_, lock, folders_.to().tally(),
-                    folders_.has_from() ? folders_.from().tally() : nullptr);
+  return CommitName(record_, lock, folders_.to().entry(),
+                    folders_.has_from() ? folders_.from().entry() : nullptr);
 }
 
 // ------------------------------------------------------------------------------------- The call
@@ -210,7 +210,7 @@ void LoggedCall::BeginKnown() const {
     const Folder& folder = folders_.to();
     BeginKnownFolder(folder.fd(), folder.name(), tag, folders_.CountOwn(tag));
   } else if (request_.what == What::kMakeLink) {
-    BeginKnownLink(record_, tag, files_.mark());
+    BeginKnownLink(record_, tag, files_.stamp());
   }
 }
 

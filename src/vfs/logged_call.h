@@ -6,7 +6,7 @@
 //   Look       what the names lead to: it is in the record, and in NameFiles
 //   announce   a record is committed, but for what makes a name and destroys none
 //   Call       relative to the folders, which were looked up once
-//   note       the tallies of the files are as they are to be now
+//   note       the entries of the files are as they are to be now
 //   record     the outcome is committed, if the call has met what was announced
 #ifndef NVCACHE_VFS_LOGGED_CALL_H_
 #define NVCACHE_VFS_LOGGED_CALL_H_

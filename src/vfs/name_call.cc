@@ -71,7 +71,7 @@ void NameCall::Remove(int dirfd, const char* path, int flags, bool past) {
   if (!folders_.Find(dirfd, path, is_folder)) return;
   struct stat st;
   // A file is there, as a rule.
-  const bool looks = is_folder && !past && folders_.AnyTally();
+  const bool looks = is_folder && !past && folders_.AnyEntry();
   const bool missing = looks && sys::Fstatat(dirfd, path, &st, AT_SYMLINK_NOFOLLOW) == -ENOENT;
   if (!missing || !PrepareInVain()) Prepare(past);
   if (is_folder && !logs()) ForgetGoing();
@@ -91,7 +91,7 @@ void NameCall::Rename(int from_dirfd, const char* from, int dirfd, const char* p
     return MoveUnseen();
   }
   folders_.EndNaming();
-  if (!folders_.AnyTally()) return;
+  if (!folders_.AnyEntry()) return;
   sys::BornStat st;
   const long found = sys::LookAt(from_dirfd, from, &st, AT_SYMLINK_NOFOLLOW);
   if (found == -ENOENT && !past && PrepareInVain()) return;
@@ -105,7 +105,7 @@ void NameCall::MoveUnseen() {
   if (!folders_.has_to()) folders_.Find(request_.dirfd, request_.path, true);
   if (!folders_.has_from()) folders_.FindFrom(request_.from_dirfd, request_.from, true);
   folders_.EndNaming();
-  if (folders_.AnyTally()) Bypass();
+  if (folders_.AnyEntry()) Bypass();
 }
 
 void NameCall::Link(int from_dirfd, const char* from, int dirfd, const char* path, int flags,
@@ -129,7 +129,7 @@ void NameCall::Other(int dirfd, const char* path) {
 // The folders are found. A call that the log cannot have goes past it.
 void NameCall::Prepare(bool past) {
   folders_.EndNaming();
-  if (!folders_.AnyTally()) return;
+  if (!folders_.AnyEntry()) return;
   if (!past && !sys::IsSharing() && folders_.FitOneRecord() &&
       folders_.MakeKnown(request_.what != What::kCreate) && engine.checkpoint.EndUnloggedNames() &&
       folders_.Describe(request_.target, record_.get())) {
@@ -143,7 +143,7 @@ void NameCall::Prepare(bool past) {
 // remove leftovers of their own, which may not be there.)
 bool NameCall::PrepareInVain() {
   folders_.EndNaming();
-  if (!folders_.AnyTally() || sys::IsSharing()) return false;
+  if (!folders_.AnyEntry() || sys::IsSharing()) return false;
   way_ = Way::kInVain;
   return true;
 }

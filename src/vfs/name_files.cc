@@ -13,19 +13,19 @@ namespace nvcache::vfs {
 
 namespace {
 
-using lease::Standing;
-using lease::Tallies;
-using lease::Tally;
+using lease::Coverage;
+using lease::FileEntry;
+using lease::FileTable;
 
 // A process that follows the file describes it anew: the log's path of it is old. A write of
-// it that is under way has the tally's lock, so its LSN is below that of the new name.
+// it that is under way has the entry's lock, so its LSN is below that of the new name.
 void NoteMove(uint64_t tag) {
-  Tally* tally = engine.tallies.Find(tag);
-  if (tally == nullptr) return;
-  const TallyLock lock(*tally);
-  const Standing now = Tallies::StandingOf(*tally);
+  FileEntry* entry = engine.file_table.Find(tag);
+  if (entry == nullptr) return;
+  const EntryLock lock(*entry);
+  const Coverage now = FileTable::CoverageOf(*entry);
   if (now.tag == tag) {
-    Tallies::Change(*tally, now, {tag, now.bypasses + 1, now.known, now.refused});
+    FileTable::Change(*entry, now, {tag, now.bypasses + 1, now.known, now.refused});
   }
 }
 
@@ -72,10 +72,10 @@ void NameFiles::LosesOne(const Folder& folder, const struct statx& st) {
 }
 
 void NameFiles::NoteNew() const {
-  Tally* tally = engine.tallies.Find(named_.tag);
-  if (tally == nullptr) return;
-  Tallies::Forget(*tally);
-  tally->close_stamp.store(named_.stamp);
+  FileEntry* entry = engine.file_table.Find(named_.tag);
+  if (entry == nullptr) return;
+  FileTable::Forget(*entry);
+  entry->close_stamp.store(named_.stamp);
 }
 
 void NameFiles::NoteLost() const {
@@ -95,17 +95,17 @@ bool NameFiles::NoteMoved(const Folder& folder, uint64_t inode) const {
   return true;
 }
 
-// A write of it that is under way has the tally's lock, so its LSN is below that of the removal.
+// A write of it that is under way has the entry's lock, so its LSN is below that of the removal.
 void ForgetGone(uint64_t tag) {
-  Tally* tally = engine.tallies.Find(tag);
-  if (tally == nullptr) return;
-  const TallyLock lock(*tally);
-  if (Tallies::StandingOf(*tally).tag == tag) Tallies::Forget(*tally);
+  FileEntry* entry = engine.file_table.Find(tag);
+  if (entry == nullptr) return;
+  const EntryLock lock(*entry);
+  if (FileTable::CoverageOf(*entry).tag == tag) FileTable::Forget(*entry);
 }
 
 bool CanMoveFolder(int dirfd, const char* name, uint64_t tag) {
-  const Tally* tally = engine.tallies.Find(tag);
-  return tally != nullptr && Tallies::StandingOf(*tally).known && IsEmptyFolder(dirfd, name);
+  const FileEntry* entry = engine.file_table.Find(tag);
+  return entry != nullptr && FileTable::CoverageOf(*entry).known && IsEmptyFolder(dirfd, name);
 }
 
 bool SecureBytes(const Folder& folder, const sys::BornStat& st) {
@@ -113,11 +113,11 @@ bool SecureBytes(const Folder& folder, const sys::BornStat& st) {
   if (S_ISDIR(st.st_mode)) return CanMoveFolder(folder.fd(), folder.name(), tag);
   if (!S_ISREG(st.st_mode)) return true;
   GiveBackCached(st);
-  const Tally* tally = engine.tallies.Find(tag);
-  if (tally != nullptr && Tallies::StandingOf(*tally).known) return true;
+  const FileEntry* entry = engine.file_table.Find(tag);
+  if (entry != nullptr && FileTable::CoverageOf(*entry).known) return true;
   if (SyncUnknown(folder, st) < 0) return false;
-  if (tally != nullptr && engine.tallies.IsPending(*tally)) engine.checkpoint.EndPending();
-  return tally == nullptr || !engine.tallies.IsPending(*tally);
+  if (entry != nullptr && engine.file_table.IsPending(*entry)) engine.checkpoint.EndPending();
+  return entry == nullptr || !engine.file_table.IsPending(*entry);
 }
 
 }  // namespace nvcache::vfs

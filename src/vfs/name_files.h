@@ -13,7 +13,7 @@
 
 namespace nvcache::vfs {
 
-// Tells other processes, by the files' tallies, what a call does to their names. LoggedCall says
+// Tells other processes, by the files' entries, what a call does to their names. LoggedCall says
 // before the call which files they are, and notes after it what has happened to them. Lock of
 // names.
 class NameFiles {
@@ -45,11 +45,11 @@ class NameFiles {
   uint64_t stamp() const { return named_.stamp; }
 
  private:
-  struct Marked {
+  struct Stamped {
     uint64_t tag = 0, stamp = 0;
   };
-  Marked named_;  // gets a name
-  Marked loser_;  // loses one of its names
+  Stamped named_;  // gets a name
+  Stamped loser_;  // loses one of its names
   int loser_fd_ = -1;
   uint64_t gone_tag_ = 0;  // loses its last name
 };

@@ -10,16 +10,16 @@ namespace nvcache::vfs {
 
 namespace {
 
-using lease::Tallies;
-using lease::Tally;
+using lease::FileEntry;
+using lease::FileTable;
 using pool::NameRecord;
 
 bool HoldOne(const Folder& folder) {
-  Tally* tally = folder.tally();
-  if (tally == nullptr) return false;
-  const TallyLock lock(*tally);
+  FileEntry* entry = folder.entry();
+  if (entry == nullptr) return false;
+  const EntryLock lock(*entry);
   if (!folder.IsKnown() || !lock.IsOwn()) return false;
-  Tallies::Raise(tally->lsn, engine.log.Draw());
+  FileTable::Raise(entry->lsn, engine.log.Draw());
   return true;
 }
 
@@ -38,14 +38,14 @@ NameFolders::NameFolders(bool changes) {
   if (!changes || (!engine.active() && !sys::IsSharing()) || !engine.leases.is_open()) return;
   if (engine.process.asleep() && !sys::IsSharing()) const TableLock wakes;
   naming_ = true;
-  engine.tallies.BeginNaming();
+  engine.file_table.BeginNaming();
 }
 
 NameFolders::~NameFolders() {
-  if (naming_ && engine.leases.is_open()) engine.tallies.EndNaming();
+  if (naming_ && engine.leases.is_open()) engine.file_table.EndNaming();
 }
 
-bool NameFolders::AreWanted() const { return naming_ && engine.tallies.HasFolders(); }
+bool NameFolders::AreWanted() const { return naming_ && engine.file_table.HasFolders(); }
 
 bool NameFolders::Find(int dirfd, const char* path, bool slashes) {
   has_to_ = AreWanted() && to_.Find(dirfd, path, slashes);
@@ -61,12 +61,12 @@ bool NameFolders::FindFrom(int dirfd, const char* path, bool slashes) {
 
 void NameFolders::EndNaming() {
   if (!naming_ || !has_to_) return;
-  engine.tallies.EndNaming();
+  engine.file_table.EndNaming();
   naming_ = false;
 }
 
-bool NameFolders::AnyTally() const {
-  return (has_to_ && to_.tally() != nullptr) || (has_from_ && from_.tally() != nullptr);
+bool NameFolders::AnyEntry() const {
+  return (has_to_ && to_.entry() != nullptr) || (has_from_ && from_.entry() != nullptr);
 }
 
 bool NameFolders::FitOneRecord() const {
@@ -124,7 +124,7 @@ long NameFolders::Bypass() {
 
 void NameFolders::SyncBypassed() {
   ForEach([this](Folder& folder) {
-    if (folder.tally() == nullptr || MakeOneKnown(folder) || folder.Sync()) return;
+    if (folder.entry() == nullptr || MakeOneKnown(folder) || folder.Sync()) return;
     engine.checkpoint.EndPending();  // there is no descriptor left for it
   });
 }
@@ -132,13 +132,13 @@ void NameFolders::SyncBypassed() {
 void NameFolders::NoteUnlogged() {
   if (!engine.leases.is_open()) return;
   ForEach([this](Folder& folder) {
-    const Tallies& tallies = engine.tallies;
-    if (tallies.WereUnloggedAwaited() && tallies.WarmUp(folder.tag()) && MakeOneKnown(folder))
+    const FileTable& file_table = engine.file_table;
+    if (file_table.WereUnloggedAwaited() && file_table.WarmUp(folder.tag()) && MakeOneKnown(folder))
       return;
-    tallies.NoteUnlogged(folder.device());
+    file_table.NoteUnlogged(folder.device());
   });
   // Meanwhile the first folder has become known.
-  if (!has_to_ && !has_from_) engine.tallies.NoteUnlogged(0);
+  if (!has_to_ && !has_from_) engine.file_table.NoteUnlogged(0);
 }
 
 void NameFolders::EndInFlight() {

@@ -20,7 +20,7 @@ class NameFolders {
   NameFolders(const NameFolders&) = delete;
   NameFolders& operator=(const NameFolders&) = delete;
 
-  // Some folder has a tally, so those of the call have to be found.
+  // Some folder has an entry, so those of the call have to be found.
   bool AreWanted() const;
   // False: Folder::Find. `slashes`: as there.
   bool Find(int dirfd, const char* path, bool slashes);
@@ -28,8 +28,8 @@ class NameFolders {
   // All folders of the call are found.
   void EndNaming();
 
-  // One of them has a tally, so the call is in the log, or goes past it. EndNaming() was before.
-  bool AnyTally() const;
+  // One of them has an entry, so the call is in the log, or goes past it. EndNaming() was before.
+  bool AnyEntry() const;
   // One record can have the call.
   bool FitOneRecord() const;
   bool has_to() const { return has_to_; }
@@ -52,7 +52,7 @@ class NameFolders {
   // A call past the log is over. It is on the disk before a later one can be in the log; the
   // folders are known again, perhaps. No lock.
   void SyncBypassed();
-  // The kernel has made a call in folders that had no tally. Where syncs have to wait for such
+  // The kernel has made a call in folders that had no entry. Where syncs have to wait for such
   // names, their folder is worth to be known. No lock.
   void NoteUnlogged();
   void EndInFlight();

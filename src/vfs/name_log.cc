@@ -10,8 +10,8 @@
 
 namespace nvcache::vfs {
 
-using lease::Tallies;
-using lease::Tally;
+using lease::FileEntry;
+using lease::FileTable;
 using pool::NameRecord;
 
 void Clear(NameRecord* record) { __builtin_memset(record, 0, offsetof(NameRecord, text)); }
@@ -30,12 +30,12 @@ namespace {
 
 // `may`: whether to commit, when something is pending already.
 template <typename May>
-bool Commit(const NameRecord& record, Tally* a, Tally* b, May may) {
+bool Commit(const NameRecord& record, FileEntry* a, FileEntry* b, May may) {
   nvlog::GroupWriter writer(engine.log);
   if (writer.BeginName(record) != nvlog::Outcome::kDone) return false;
   const nvlog::Lsn lsn = writer.Draw();
-  if (a != nullptr) Tallies::Raise(a->lsn, lsn);
-  if (b != nullptr) Tallies::Raise(b->lsn, lsn);
+  if (a != nullptr) FileTable::Raise(a->lsn, lsn);
+  if (b != nullptr) FileTable::Raise(b->lsn, lsn);
   if (!may()) return false;
   writer.Commit();
   engine.checkpoint.NotePending();
@@ -44,16 +44,16 @@ bool Commit(const NameRecord& record, Tally* a, Tally* b, May may) {
 
 }  // namespace
 
-bool CommitName(const NameRecord& record, const NamesLock& lock, Tally* a, Tally* b) {
+bool CommitName(const NameRecord& record, const NamesLock& lock, FileEntry* a, FileEntry* b) {
   return Commit(record, a, b, [&] { return lock.IsOwn(); });
 }
 
 // A call that goes past the log makes the file unknown, and then looks whether something is
 // pending. So either it finds this record, and waits for it, or it is found here.
-bool CommitAttributes(const NameRecord& record, const NamesLock& lock, Tally* tally,
-                      const lease::Standing& then) {
-  return Commit(record, tally, nullptr,
-                [&] { return lock.IsOwn() && Tallies::StandingOf(*tally) == then; });
+bool CommitAttributes(const NameRecord& record, const NamesLock& lock, FileEntry* entry,
+                      const lease::Coverage& then) {
+  return Commit(record, entry, nullptr,
+                [&] { return lock.IsOwn() && FileTable::CoverageOf(*entry) == then; });
 }
 
 uint64_t StampOf(const struct statx& st) {
@@ -65,8 +65,8 @@ uint64_t StampOf(const struct stat& st) {
 }
 
 void CarryCloseStamp(uint64_t tag, uint64_t before, uint64_t after) {
-  Tally* tally = engine.tallies.Find(tag);
-  if (tally != nullptr) tally->close_stamp.compare_exchange_strong(before, after);
+  FileEntry* entry = engine.file_table.Find(tag);
+  if (entry != nullptr) entry->close_stamp.compare_exchange_strong(before, after);
 }
 
 }  // namespace nvcache::vfs

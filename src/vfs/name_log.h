@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "src/lease/tally.h"
+#include "src/lease/file_table.h"
 #include "src/pool/name_record.h"
 #include "src/vfs/names_lock.h"
 
@@ -21,12 +21,12 @@ void KeepAttributes(const struct statx& st, pool::NameRecord* record);
 
 // Something of the files of `a` and `b`, which may be null, is pending then. False: there is no
 // room, or somebody has taken the lock away.
-bool CommitName(const pool::NameRecord& record, const NamesLock& lock, lease::Tally* a,
-                lease::Tally* b);
-// The attributes of the file that has the tally, as they were after `then`. False also: since then
+bool CommitName(const pool::NameRecord& record, const NamesLock& lock, lease::FileEntry* a,
+                lease::FileEntry* b);
+// The attributes of the file that has the entry, as they were after `then`. False also: since then
 // something has gone past the log, which does not wait for the lock of names.
-bool CommitAttributes(const pool::NameRecord& record, const NamesLock& lock, lease::Tally* tally,
-                      const lease::Standing& then);
+bool CommitAttributes(const pool::NameRecord& record, const NamesLock& lock,
+                      lease::FileEntry* entry, const lease::Coverage& then);
 
 // How a file is left (through.h).
 uint64_t StampOf(const struct statx& st);

@@ -10,16 +10,16 @@ namespace nvcache::vfs {
 // the kernel's, and waits for nothing else.
 class NamesLock {
  public:
-  NamesLock() : lock_(engine.tallies.LockNames()) {
-    can_log_ = pin_.ok() && engine.tallies.IsOf(engine.pool_id()) && engine.checkpoint.is_open() &&
-               engine.pool().seats().ThroughFailed() == 0;
+  NamesLock() : lock_(engine.file_table.LockNames()) {
+    can_log_ = pin_.ok() && engine.file_table.IsOf(engine.pool_id()) &&
+               engine.checkpoint.is_open() && engine.pool().seats().ThroughFailed() == 0;
   }
-  ~NamesLock() { engine.tallies.UnlockNames(lock_); }
+  ~NamesLock() { engine.file_table.UnlockNames(lock_); }
   NamesLock(const NamesLock&) = delete;
   NamesLock& operator=(const NamesLock&) = delete;
   // The log can take what happens: the pool is there, and no sync has failed.
   bool can_log() const { return can_log_; }
-  bool IsOwn() const { return engine.tallies.IsOwnNames(lock_); }
+  bool IsOwn() const { return engine.file_table.IsOwnNames(lock_); }
 
  private:
   const PoolPin pin_;

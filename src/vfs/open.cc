@@ -83,8 +83,8 @@ bool CanCut(int flags) {
 // Each byte of the file is on the disk or in a log of write-through.
 bool IsKnownThrough(const sys::BornStat& st) {
   if (!engine.leases.is_open() || sys::IsSharing()) return false;
-  const lease::Tally* tally = engine.tallies.Find(lease::TagOf(st));
-  return tally != nullptr && lease::Tallies::StandingOf(*tally).known;
+  const lease::FileEntry* entry = engine.file_table.Find(lease::TagOf(st));
+  return entry != nullptr && lease::FileTable::CoverageOf(*entry).known;
 }
 
 // The file that an open with these flags finds under the path. The kernel takes RESOLVE_CACHED for

@@ -244,9 +244,9 @@ namespace {
 Next TruncateKernel(int fd, Access& access, off_t length, Attempt* attempt) {
   InFlight in_flight;
   File& file = access.file();
-  lease::Tally* tally = in_flight.Begin(file);
-  if (tally != nullptr && engine.turns.IsNews(file)) engine.turns.Look(file, fd, *tally, 1);
-  if (tally != nullptr && !attempt->Took(Next::kBypass)) {
+  lease::FileEntry* entry = in_flight.Begin(file);
+  if (entry != nullptr && engine.turns.IsNews(file)) engine.turns.Look(file, fd, *entry, 1);
+  if (entry != nullptr && !attempt->Took(Next::kBypass)) {
     const auto end = static_cast<uint64_t>(length);
     const Next next = TruncateThrough(access, fd, end, in_flight, attempt);
     if (attempt->unlogged) {

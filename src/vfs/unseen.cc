@@ -15,7 +15,7 @@ namespace {
 std::atomic<bool> unsettled{false};
 
 void ForgetAll() {
-  if (engine.leases.is_open() && engine.tallies.ForgetAll()) unsettled.store(true);
+  if (engine.leases.is_open() && engine.file_table.ForgetAll()) unsettled.store(true);
 }
 
 void ReleaseAll() {

@@ -74,7 +74,7 @@ class LogStage {
   // ---- A file that the process has groups of goes back to the kernel, as Engine::TryHandOver()
   // does it: others may have it then.
   void HandOver(uint32_t file);
-  // The same, but another file has the tally: the log says nothing, and the file is drained.
+  // The same, but another file has the entry: the log says nothing, and the file is drained.
   void HandOverInVain(uint32_t file);
   // The file is the process's alone again: Engine::BeginCaching(). Nothing of it is pending, for it
   // was settled, or the checkpoint was moved.

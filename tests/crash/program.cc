@@ -8,7 +8,7 @@
 
 #include <stdexcept>
 
-#include "src/lease/tally.h"
+#include "src/lease/file_table.h"
 #include "src/sys/kernel.h"
 #include "src/vfs/engine/access.h"
 #include "src/vfs/engine/engine.h"
@@ -159,8 +159,8 @@ bool Program::IsCached(int fd) {
 bool Program::IsKnown(int fd) {
   sys::BornStat st;
   Must(sys::Look(fd, &st) == 0);
-  const lease::Tally* tally = vfs::engine.tallies.Find(lease::TagOf(st));
-  return tally != nullptr && lease::Tallies::StandingOf(*tally).known;
+  const lease::FileEntry* entry = vfs::engine.file_table.Find(lease::TagOf(st));
+  return entry != nullptr && lease::FileTable::CoverageOf(*entry).known;
 }
 
 uint32_t Program::FileNamed(const std::string& name) {

@@ -410,7 +410,7 @@ int main(int argc, char** argv) {
     snprintf(name, sizeof(name), "f%d", i);
     at = NULL;
     fflush(stdout);
-    sync();  // two files may have to share a tally, and only one that has nothing pending lets go
+    sync();  // two files may have to share an entry, and only one that has nothing pending lets go
     if (ways[i].run != NULL) {
       ways[i].run(i);
     } else {

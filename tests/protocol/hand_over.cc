@@ -8,7 +8,7 @@
 
 namespace nvcache::protocol {
 
-// By the owner; the kernel has every byte. False: the tally is another file's. `early`: p, if it
+// By the owner; the kernel has every byte. False: the entry is another file's. `early`: p, if it
 // was drawn too early.
 Task<bool> Run::HandOver(size_t self, File file, Lsn early) {
   const auto busy = [&] {
@@ -17,12 +17,12 @@ Task<bool> Run::HandOver(size_t self, File file, Lsn early) {
   bool passing = !Keeps("handed-over-tag-before-scan"_rule) && co_await SomebodyPasses(self, false);
   if (!Keeps("handed-over-tag-before-scan"_rule) || !Keeps("handed-over-scans"_rule))
     co_await Lurk(busy);
-  if (tally_.state.tag != File::kNone) co_await RemoveTag(self, tally_.state.tag);
+  if (entry_.state.tag != File::kNone) co_await RemoveTag(self, entry_.state.tag);
   co_await Step{};
   Lsn handed_over = 0;
   if (Keeps("handed-over-lsn-before-tag"_rule)) handed_over = co_await DrawHandedOver(early);
   co_await Step{};
-  const State none = tally_.state;
+  const State none = entry_.state;
   const State tagged = {file, false, none.bypasses};
   if (none.tag != File::kNone) co_return false;
   co_await Step{};
@@ -32,7 +32,7 @@ Task<bool> Run::HandOver(size_t self, File file, Lsn early) {
   if (!Keeps("handed-over-scans"_rule)) passing = false;
   co_await Step{};
   if (!Keeps("handed-over-lsn-before-tag"_rule)) {
-    co_await Lurk([&] { return tally_.state.tag != file; });
+    co_await Lurk([&] { return entry_.state.tag != file; });
     handed_over = co_await DrawHandedOver(early);
   }
   co_await Step{};
@@ -52,22 +52,22 @@ Task<bool> Run::HandOver(size_t self, File file, Lsn early) {
   const State known = {file, true, tagged.bypasses};
   if (!Keeps("handed-over-known-in-one-step"_rule) && !passing) {
     const auto is_others = [&] {
-      return tally_.state.tag != file && tally_.state.tag != File::kNone && !tally_.state.known;
+      return entry_.state.tag != file && entry_.state.tag != File::kNone && !entry_.state.known;
     };
     co_await Lurk([&] { return is_others() && file_system_.unsynced() > 0; });
     const bool asks = is_others();
-    tally_.state.known = true;
-    if (asks) co_await Fsync(self, tally_.state.tag);
+    entry_.state.known = true;
+    if (asks) co_await Fsync(self, entry_.state.tag);
   }
   if (!passing && Replace(tagged, known)) Note(self, "makes the file known");
   co_return true;
 }
 
-// p, of which the tally knows. `early`: it was drawn before.
+// p, of which the entry knows. `early`: it was drawn before.
 Task<Lsn> Run::DrawHandedOver(Lsn early) {
   const Lsn handed_over = early != 0 ? early : pool_.Draw();
   co_await Step{};
-  if (Keeps("handed-over-raises-lsn"_rule)) tally_.lsn = std::max(tally_.lsn, handed_over);
+  if (Keeps("handed-over-raises-lsn"_rule)) entry_.lsn = std::max(entry_.lsn, handed_over);
   co_await Step{};
   co_return handed_over;
 }

@@ -12,7 +12,7 @@
 
 namespace nvcache::protocol {
 
-// A file of two bytes, and one of one byte, which may have the same tally.
+// A file of two bytes, and one of one byte, which may have the same entry.
 enum class File : uint8_t { kNone, kA, kB };
 inline constexpr size_t kBytes = 3;
 inline constexpr std::array kFiles = {File::kA, File::kB};

@@ -16,28 +16,28 @@ constexpr unsigned kLurk = 400;    // at most
 }  // namespace
 
 bool Run::Replace(const State& seen, const State& wanted) {
-  if (tally_.state != seen) return false;
-  tally_.state = wanted;
+  if (entry_.state != seen) return false;
+  entry_.state = wanted;
   return true;
 }
 
 Task<bool> Run::Pending() {
-  const Lsn lsn = tally_.lsn;
+  const Lsn lsn = entry_.lsn;
   co_await Step{};
-  co_return lsn >= std::max(pool_.through.seen, tally_.settled);
+  co_return lsn >= std::max(pool_.through.seen, entry_.settled);
 }
 
 // ------------------------------------------------------------------------------------------------
-// The lock of a tally. An owner that is dead or does not move is a suspicion, no more: it may go
+// The lock of an entry. An owner that is dead or does not move is a suspicion, no more: it may go
 // on.
 
 Task<Run::Lock> Run::Take(size_t self) {
   for (;;) {
     co_await Step{};
-    const Lock seen = tally_.lock;
+    const Lock seen = entry_.lock;
     if (seen.owner == kNobody) {
-      tally_.lock = {pid(self), seen.taking + 1};
-      co_return tally_.lock;
+      entry_.lock = {pid(self), seen.taking + 1};
+      co_return entry_.lock;
     }
     if (OneIn(kPatience) && co_await TakeAway(self, seen)) co_return {pid(self), seen.taking + 1};
   }
@@ -45,12 +45,12 @@ Task<Run::Lock> Run::Take(size_t self) {
 
 Task<bool> Run::TakeAway(size_t self, Lock seen) {
   co_await Step{};
-  if (tally_.lock != seen) co_return false;
-  tally_.lock = {pid(self), seen.taking + 1};
+  if (entry_.lock != seen) co_return false;
+  entry_.lock = {pid(self), seen.taking + 1};
   Note(self, "takes the lock away from", seen.owner);
   co_await Step{};
-  if (Keeps("theft-is-unknown"_rule)) tally_.state.known = false;
-  if (Keeps("theft-bypasses"_rule)) ++tally_.state.bypasses;
+  if (Keeps("theft-is-unknown"_rule)) entry_.state.known = false;
+  if (Keeps("theft-bypasses"_rule)) ++entry_.state.bypasses;
   co_await Step{};
   co_return true;
 }
@@ -64,7 +64,7 @@ Task<void> Run::Write(size_t self, Change change) {
   for (;;) {
     if (Keeps("passing-before-look"_rule)) Raise(self);
     co_await Step{};
-    const bool tagged = tally_.state.tag == change.file;
+    const bool tagged = entry_.state.tag == change.file;
     co_await Step{};
     if (!Keeps("passing-before-look"_rule)) Raise(self);
     if (!tagged || past) {
@@ -75,8 +75,8 @@ Task<void> Run::Write(size_t self, Change change) {
     if (!Keeps("owner-passes"_rule)) Lower(self);
     const Lock mine = co_await Take(self);
     co_await Step{};
-    // Of this file: while the count is up, no other one's that gets the tally becomes known.
-    const bool known = tally_.state.known;
+    // Of this file: while the count is up, no other one's that gets the entry becomes known.
+    const bool known = entry_.state.known;
     co_await Step{};
     if (known) co_await WriteLogged(self, change, mine, early);
     Unlock(mine);
@@ -94,16 +94,16 @@ Task<void> Run::WriteLogged(size_t self, Change change, Lock mine, Lsn early) {
   Note(self, "makes the logged call of change", change.number);
   file_system_.Apply(change);
   co_await Step{};
-  bool locked = tally_.lock == mine;
+  bool locked = entry_.lock == mine;
   if (!Keeps("locked-after-lsn"_rule)) co_await Step{};
   if (lsn == 0) lsn = pool_.Draw();
   co_await Step{};
   if (Keeps("lsn-raised"_rule) && Keeps("lsn-raised-before-look"_rule))
-    tally_.lsn = std::max(tally_.lsn, lsn);
+    entry_.lsn = std::max(entry_.lsn, lsn);
   co_await Step{};
-  if (Keeps("locked-after-lsn"_rule)) locked = tally_.lock == mine;
+  if (Keeps("locked-after-lsn"_rule)) locked = entry_.lock == mine;
   co_await Step{};
-  if (!Keeps("lsn-raised-before-look"_rule)) tally_.lsn = std::max(tally_.lsn, lsn);
+  if (!Keeps("lsn-raised-before-look"_rule)) entry_.lsn = std::max(entry_.lsn, lsn);
   if (locked || !Keeps("locked-before-commit"_rule)) {
     Note(self, "commits its write with LSN", lsn);
     pool_.records.push_back({Record::Kind::kThrough, pid(self), lsn, change.file, change});
@@ -118,8 +118,8 @@ Task<void> Run::BeginPast(size_t self, File file) {
   if (Keeps("past-under-lock"_rule)) mine = co_await Take(self);
   co_await Step{};
   Note(self, "goes past the log");
-  if (Keeps("past-is-unknown"_rule)) tally_.state.known = false;
-  if (Keeps("past-bypasses"_rule)) ++tally_.state.bypasses;
+  if (Keeps("past-is-unknown"_rule)) entry_.state.known = false;
+  if (Keeps("past-bypasses"_rule)) ++entry_.state.bypasses;
   co_await Step{};
   Unlock(mine);
   if (!Keeps("settled-before-past"_rule)) co_return;
@@ -154,7 +154,7 @@ Task<void> Run::Map(size_t self, File file) {
   if (process.mapped != File::kNone) co_return;
   Raise(self);
   co_await Step{};
-  if (tally_.state.tag == file) co_await BeginPast(self, file);
+  if (entry_.state.tag == file) co_await BeginPast(self, file);
   Note(self, "maps the file");
   process.mapped = file;
   if (!Keeps("mapping-passes"_rule)) Lower(self);
@@ -163,11 +163,11 @@ Task<void> Run::Map(size_t self, File file) {
 Task<void> Run::Fsync(size_t self, File file) {
   const Floor seen = Seen(file);
   co_await Step{};
-  State state = tally_.state;
+  State state = entry_.state;
   if (state.tag == file && Keeps("fsync-under-lock"_rule)) {
     const Lock mine = co_await Take(self);
     co_await Step{};
-    state = tally_.state;
+    state = entry_.state;
     co_await Step{};
     Unlock(mine);
   }
@@ -190,7 +190,7 @@ Task<void> Run::Settle(size_t self, File file, bool past) {
   State state;
   Lsn settled = co_await DrawSettled(&state);
   bool passing = Keeps("scan-before-sync"_rule) && co_await SomebodyPasses(self, past);
-  if (!Keeps("bypasses-before-scan"_rule)) state.bypasses = tally_.state.bypasses;
+  if (!Keeps("bypasses-before-scan"_rule)) state.bypasses = entry_.state.bypasses;
   Note(self, "begins to settle, below", settled);
   const size_t begun = file_system_.BeginSync();
   co_await Step{};
@@ -202,7 +202,7 @@ Task<void> Run::Settle(size_t self, File file, bool past) {
   if (!Keeps("settled-before-sync"_rule)) settled = pool_.Draw();
   const bool its = state.tag == file;
   if (its && !Keeps("settled-seen-when-committed"_rule)) {
-    tally_.settled = std::max(tally_.settled, settled);
+    entry_.settled = std::max(entry_.settled, settled);
     co_await Step{};
   }
   if (Keeps("settled-committed"_rule)) {
@@ -210,19 +210,19 @@ Task<void> Run::Settle(size_t self, File file, bool past) {
     pool_.records.push_back({Record::Kind::kSettled, pid(self), pool_.Draw(), file, {}, settled});
   }
   co_await Step{};
-  if (its) tally_.settled = std::max(tally_.settled, settled);
+  if (its) entry_.settled = std::max(entry_.settled, settled);
   co_await Step{};
   State known = state;
   known.known = true;
   if (!its || passing) co_return;
-  if (!Keeps("known-in-one-step"_rule) && tally_.state == state) {
+  if (!Keeps("known-in-one-step"_rule) && entry_.state == state) {
     co_await Step{};
-    tally_.state.known = true;
+    entry_.state.known = true;
   }
   if (Replace(state, known)) Note(self, "makes the file known");
 }
 
-// s, and in *state what the tally was around that time.
+// s, and in *state what the entry was around that time.
 Task<Lsn> Run::DrawSettled(State* state) {
   Lsn settled = 0;
   do {
@@ -231,12 +231,12 @@ Task<Lsn> Run::DrawSettled(State* state) {
       co_await Dawdle();
     }
     co_await Step{};
-    *state = tally_.state;
+    *state = entry_.state;
     co_await Step{};
     if (!Keeps("state-after-settled"_rule)) co_await Dawdle();
     if (Keeps("bypasses-before-settled"_rule)) settled = pool_.Draw();
     co_await Step{};
-  } while (Keeps("state-after-settled"_rule) && tally_.state != *state);
+  } while (Keeps("state-after-settled"_rule) && entry_.state != *state);
   co_return settled;
 }
 
@@ -262,8 +262,8 @@ Task<bool> Run::SomebodyPasses(size_t self, bool past) {
 }
 
 Task<void> Run::SetTag(size_t self, File file) {
-  if (tally_.state.tag != File::kNone && OneIn(2)) co_await RemoveTag(self, tally_.state.tag);
-  const State state = tally_.state;
+  if (entry_.state.tag != File::kNone && OneIn(2)) co_await RemoveTag(self, entry_.state.tag);
+  const State state = entry_.state;
   co_await Step{};
   if (state.tag != File::kNone) co_return;
   if (!Replace(state, {file, false, state.bypasses})) co_return;
@@ -273,14 +273,14 @@ Task<void> Run::SetTag(size_t self, File file) {
 }
 
 Task<void> Run::RemoveTag(size_t self, File file) {
-  State state = tally_.state;
+  State state = entry_.state;
   co_await Step{};
   Lock mine;
   if (Keeps("removed-under-lock"_rule)) mine = co_await Take(self);
   co_await Step{};
   if (!Keeps("state-before-removals-lock"_rule)) {
     co_await Dawdle();
-    state = tally_.state;
+    state = entry_.state;
   }
   const bool pending = co_await Pending() && Keeps("removed-not-pending"_rule);
   co_await Step{};
@@ -288,8 +288,8 @@ Task<void> Run::RemoveTag(size_t self, File file) {
     State none{File::kNone, false, state.bypasses + (Keeps("removal-bypasses"_rule) ? 1 : 0)};
     bool removed = Replace(state, none);
     if (!Keeps("removed-in-one-step"_rule) && !removed) {
-      tally_.state.known = false;
-      tally_.state.tag = File::kNone;
+      entry_.state.known = false;
+      entry_.state.tag = File::kNone;
       removed = true;
     }
     if (removed) Note(self, "removes the tag of file", static_cast<uint64_t>(file));

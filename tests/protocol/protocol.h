@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Write-through files that several processes share, as docs/write-through.md has them: the tally of
+// Write-through files that several processes share, as docs/write-through.md has them: the entry of
 // a file in shared memory, and what a process does in each call, step by step.
 //
 //   no tag:   a write is the real call, fsync as well.
@@ -71,7 +71,7 @@ class Run {
     bool operator==(const State&) const = default;
   };
   // In shared memory; gone after a power failure. It is any file's, one at a time.
-  struct Tally {
+  struct FileEntry {
     Lock lock;
     State state;
     Lsn lsn = 0;      // no group of the file has a higher one, nor will any from a lost lock
@@ -123,7 +123,7 @@ class Run {
   Task<Lock> Take(size_t self);
   Task<bool> TakeAway(size_t self, Lock seen);
   void Unlock(Lock mine) {
-    if (tally_.lock == mine) tally_.lock.owner = kNobody;
+    if (entry_.lock == mine) entry_.lock.owner = kNobody;
   }
   bool Replace(const State& seen, const State& wanted);
   Task<bool> Pending();
@@ -192,11 +192,11 @@ class Run {
   const std::optional<Rule> broken_;
   std::vector<std::string>* const notes_;
   std::mt19937_64 random_;
-  const bool moves_;  // the tally goes from one file to the other, often
+  const bool moves_;  // the entry goes from one file to the other, often
   const bool backs_;  // files are written back
   FileSystem file_system_;
   Pool pool_;
-  Tally tally_;
+  FileEntry entry_;
   PerFile<Pid> marked_;         // who writes it back, or is about to
   PerFile<bool> wanted_;        // somebody waits for the mark to go
   Pid adopter_ = kNobody;       // of a dead process's write-back; the kernel's lock

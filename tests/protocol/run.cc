@@ -69,7 +69,7 @@ Task<void> Run::Call(size_t self, File file) {
   } else if (what < 6) {
     if (!back) co_await SetTag(self, file);
   } else if (what == 6) {
-    co_await RemoveTag(self, tally_.state.tag);
+    co_await RemoveTag(self, entry_.state.tag);
   } else if (what == 7 && !back) {
     co_await Map(self, file);
   } else if (what < 10 && backs_ && !back) {
@@ -124,7 +124,7 @@ void Run::Stranger(File file) {
   if (marked_[file] != kNobody || GroupsCount(file)) return;
   const bool quiet = std::all_of(processes_.begin(), processes_.end(),
                                  [](const Process& p) { return p.dead || p.at_rest; });
-  const bool known = tally_.state.tag == file && tally_.state.known;
+  const bool known = entry_.state.tag == file && entry_.state.known;
   if (quiet && (!known || !OthersHave(kSlots, file))) {
     file_system_.Apply(NewChange(file, OneIn(2)));
     Note(kSlots, "makes the call of change", last_number_);
@@ -293,7 +293,7 @@ void Run::LookAtCache() {
   }
 }
 
-// Nothing new is found if only the tally has changed.
+// Nothing new is found if only the entry has changed.
 bool Run::HasChanged() {
   std::vector<uint64_t> looked = {file_system_.BeginSync(), file_system_.unsynced(),
                                   pool_.records.size()};
@@ -335,7 +335,7 @@ Run::Run(uint64_t seed, std::optional<Rule> broken, std::vector<std::string>* no
     : broken_(broken), notes_(notes), random_(seed), moves_(OneIn(2)), backs_(OneIn(2)) {
   for (size_t slot = 0; slot < kSlots; ++slot) Start(slot);
   if (OneIn(2)) {
-    tally_.state = {File::kA, true, 0};
+    entry_.state = {File::kA, true, 0};
     return;
   }
   if (!backs_) return;
@@ -344,7 +344,7 @@ Run::Run(uint64_t seed, std::optional<Rule> broken, std::vector<std::string>* no
     marked_[file] = pid(0);
     processes_[0].writes_back[file] = true;
   }
-  if (moves_) tally_.state = {File::kB, true, 0};
+  if (moves_) entry_.state = {File::kB, true, 0};
 }
 
 // Who goes on: one that is not stopped, if there is any. Null: nobody lives.

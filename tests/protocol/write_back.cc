@@ -41,7 +41,7 @@ Task<void> Run::Open(size_t self, File file) {
 // Since nobody had it open, a stranger may have written to it.
 Task<void> Run::BeginUse(size_t self, File file, bool asked_early) {
   co_await Step{};
-  if (tally_.state.tag != file) co_return;
+  if (entry_.state.tag != file) co_return;
   const bool others = Keeps("opened-before-asked"_rule) ? OthersSay(self, file) : asked_early;
   co_await Step{};
   if (!Keeps("opened-before-said"_rule)) {
@@ -50,8 +50,8 @@ Task<void> Run::BeginUse(size_t self, File file, bool asked_early) {
   }
   if (!others && Keeps("opened-is-unknown"_rule)) {
     Note(self, "opens what nobody has open, file", static_cast<uint64_t>(file));
-    tally_.state.known = false;
-    ++tally_.state.bypasses;
+    entry_.state.known = false;
+    ++entry_.state.bypasses;
     co_await Step{};
   }
   processes_[self].said = file;
@@ -91,9 +91,9 @@ Task<void> Run::Promote(size_t self, File file) {
   if (Keeps("mark-before-probe"_rule)) alone = !OthersHave(self, file);
   if (alone && Keeps("promoted-settled"_rule)) co_await Settle(self, file);
   co_await Step{};
-  if (alone && tally_.state.tag == file) co_await RemoveTag(self, file);
+  if (alone && entry_.state.tag == file) co_await RemoveTag(self, file);
   co_await Step{};
-  if (alone && tally_.state.tag != file) {
+  if (alone && entry_.state.tag != file) {
     Note(self, "writes the file back");
     processes_[self].writes_back[file] = true;
   } else {

@@ -1326,7 +1326,7 @@ TEST_F(LeaseTest, ALimitOfAddressSpaceIsNoDisaster) {
             std::string::npos);
 }
 
-// The header, the tallies, a page of lines, and so many pages.
+// The header, the entries, a page of lines, and so many pages.
 std::string SizeFor(size_t pages) {
   return "size=" + std::to_string(kTablesSize + (2 + pages) * kPage);
 }

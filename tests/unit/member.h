@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Processes that share files, as leases and tallies know them.
+// Processes that share files, as leases and entries know them.
 #ifndef NVCACHE_TESTS_UNIT_MEMBER_H_
 #define NVCACHE_TESTS_UNIT_MEMBER_H_
 
@@ -13,12 +13,12 @@
 #include <string>
 #include <type_traits>
 
+#include "src/lease/file_table.h"
 #include "src/lease/leases.h"
-#include "src/lease/tally.h"
 
 namespace nvcache::test {
 
-// With a slot, and the tallies.
+// With a slot, and the file_table.
 struct Member {
   bool Open(const std::string& folder) {
     const char* why = "";
@@ -26,7 +26,7 @@ struct Member {
   }
   ~Member() { leases.Close(); }
   lease::Leases leases;
-  lease::Tallies tallies{leases};
+  lease::FileTable file_table{leases};
 };
 
 // Another process, which has done something and stays as it is then.
@@ -45,7 +45,7 @@ class Other {
       if constexpr (std::is_invocable_v<Function, Member&>) {
         if (byte == 1) function(*member);
       } else {
-        if (byte == 1) function(member->tallies);
+        if (byte == 1) function(member->file_table);
       }
       if (write(ready[1], &byte, 1) == 1 && read(end[0], &byte, 1) >= 0) member.reset();
       _exit(0);

@@ -40,8 +40,8 @@
 namespace nvcache::vfs {
 namespace {
 
-using lease::Tallies;
-using lease::Tally;
+using lease::FileEntry;
+using lease::FileTable;
 
 class VfsNamesTest : public EngineTest {
  protected:
@@ -106,8 +106,8 @@ class VfsNamesTest : public EngineTest {
   static uint64_t TagOf(int fd) { return lease::TagOf(BornStatOf(fd)); }
   static uint64_t TagOf(const std::string& path) { return lease::TagOf(BornStatOf(path)); }
   static bool IsKnown(uint64_t tag) {
-    const Tally* tally = engine.tallies.Find(tag);
-    return tally != nullptr && Tallies::StandingOf(*tally).known;
+    const FileEntry* entry = engine.file_table.Find(tag);
+    return entry != nullptr && FileTable::CoverageOf(*entry).known;
   }
   static bool IsKnown(int fd) { return IsKnown(TagOf(fd)); }
   static bool IsCached(int fd) {
@@ -116,8 +116,8 @@ class VfsNamesTest : public EngineTest {
   }
   bool FolderIsKnown() const { return IsKnown(folder_); }
   bool FolderIsPending() const {
-    const Tally* tally = engine.tallies.Find(TagOf(folder_));
-    return tally != nullptr && engine.tallies.IsPending(*tally);
+    const FileEntry* entry = engine.file_table.Find(TagOf(folder_));
+    return entry != nullptr && engine.file_table.IsPending(*entry);
   }
   // What the log says, but for file records: a letter and the name, or the file's path.
   std::vector<std::string> Log() {
@@ -162,7 +162,7 @@ class VfsNamesTest : public EngineTest {
   // Calls `meanwhile` when `call`, in a thread of its own, waits for the lock of names.
   static void WhileItWaits(const std::function<void()>& call,
                            const std::function<void()>& meanwhile) {
-    const uint64_t lock = engine.tallies.LockNames();
+    const uint64_t lock = engine.file_table.LockNames();
     std::atomic<pid_t> number{0};
     std::thread waits([&] {
       number.store(::gettid());
@@ -177,7 +177,7 @@ class VfsNamesTest : public EngineTest {
     for (; polls < 5000 && !sleeps(); ++polls) ::usleep(1000);
     EXPECT_LT(polls, 5000);
     meanwhile();
-    engine.tallies.UnlockNames(lock);
+    engine.file_table.UnlockNames(lock);
     waits.join();
   }
 
@@ -266,8 +266,8 @@ TEST_IN_ENGINE(VfsNamesTest, ANewFolderOfItsFoldersClassIsKnown) {
     const std::string name = std::to_string(i);
     EXPECT_EQ(MakeFolder(name), 0);
     const uint64_t made = TagOf(Path(name));
-    if (!engine.tallies.AreOneClass(TagOf(folder_), made)) continue;
-    if (engine.tallies.Find(made) == nullptr) continue;  // another one has its tally
+    if (!engine.file_table.AreOneClass(TagOf(folder_), made)) continue;
+    if (engine.file_table.Find(made) == nullptr) continue;  // another one has its entry
     EXPECT_TRUE(IsKnown(made)) << name;
     ++found;
   }
@@ -279,10 +279,10 @@ TEST_IN_ENGINE(VfsNamesTest, AFolderThatAnotherThreadChangesIsNotKnown) {
   EXPECT_EQ(::mkdir(Path("d").c_str(), 0750), 0);
   test::WriteFile(Path("d/a"), "a");
   const uint64_t tag = TagOf(Path("d"));
-  engine.tallies.BeginInFlight(tag);
+  engine.file_table.BeginInFlight(tag);
   EXPECT_EQ(Rename("d/a", "b"), 0);
   EXPECT_FALSE(IsKnown(tag));
-  engine.tallies.EndInFlight(tag);
+  engine.file_table.EndInFlight(tag);
   EXPECT_EQ(Rename("b", "d/a"), 0);
   EXPECT_TRUE(IsKnown(tag));
 }
@@ -493,25 +493,25 @@ TEST_F(VfsNamesTest, NothingOvertakesANameThatIsInNoLog) {
   ::close(::open(Path("2/a").c_str(), O_RDWR | O_CREAT, 0640));
   WithEngine([&] {
     const int known = Open("known", O_RDWR | O_CREAT);
-    EXPECT_FALSE(engine.tallies.HasUnlogged());
+    EXPECT_FALSE(engine.file_table.HasUnlogged());
     EXPECT_EQ(Close(Open("1/a", O_RDWR | O_CREAT)), 0);
-    EXPECT_TRUE(engine.tallies.HasUnlogged());
+    EXPECT_TRUE(engine.file_table.HasUnlogged());
     EXPECT_EQ(Close(Open("a", O_RDWR | O_CREAT)), 0);
-    EXPECT_FALSE(engine.tallies.HasUnlogged()) << "before a name in the log";
+    EXPECT_FALSE(engine.file_table.HasUnlogged()) << "before a name in the log";
     EXPECT_EQ(Rename("2/a", "2/b"), 0);
-    EXPECT_TRUE(engine.tallies.HasUnlogged());
+    EXPECT_TRUE(engine.file_table.HasUnlogged());
     EXPECT_EQ(Fsync(known), 0);
-    EXPECT_FALSE(engine.tallies.HasUnlogged()) << "before the fsync of a file has nothing to do";
+    EXPECT_FALSE(engine.file_table.HasUnlogged()) << "before the fsync of a file has nothing to do";
     EXPECT_EQ(MakeFolder("3/a"), 0);
-    EXPECT_TRUE(engine.tallies.HasUnlogged());
+    EXPECT_TRUE(engine.file_table.HasUnlogged());
     EXPECT_EQ(Fsync(folder_), 0);
-    EXPECT_FALSE(engine.tallies.HasUnlogged()) << "before that of a folder";
+    EXPECT_FALSE(engine.file_table.HasUnlogged()) << "before that of a folder";
     EXPECT_EQ(Close(known), 0);
     EXPECT_EQ(Remove("2/b"), 0);
-    EXPECT_TRUE(engine.tallies.HasUnlogged());
+    EXPECT_TRUE(engine.file_table.HasUnlogged());
     const int synced = Open("known", O_RDWR | O_DSYNC);
     EXPECT_EQ(Pwrite(synced, "a", 1, 0), 1);
-    EXPECT_FALSE(engine.tallies.HasUnlogged()) << "before a write that syncs by itself returns";
+    EXPECT_FALSE(engine.file_table.HasUnlogged()) << "before a write that syncs by itself returns";
     EXPECT_EQ(Close(synced), 0);
   });
 }
@@ -524,33 +524,33 @@ TEST_F(VfsNamesTest, AFolderWhoseNamesAreWaitedForBecomesKnown) {
     for (const char* name : {"other/a", "other/b", "other/c"}) {
       EXPECT_EQ(Close(Open(name, O_RDWR | O_CREAT)), 0);
       EXPECT_FALSE(IsKnown(other));
-      EXPECT_TRUE(engine.tallies.HasUnlogged());
+      EXPECT_TRUE(engine.file_table.HasUnlogged());
       EXPECT_EQ(Fsync(folder_), 0);
-      EXPECT_FALSE(engine.tallies.HasUnlogged());
+      EXPECT_FALSE(engine.file_table.HasUnlogged());
     }
     EXPECT_EQ(Close(Open("other/d", O_RDWR | O_CREAT)), 0);
     EXPECT_TRUE(IsKnown(other));
     EXPECT_EQ(Close(Open("other/e", O_RDWR | O_CREAT)), 0);
-    EXPECT_FALSE(engine.tallies.HasUnlogged());
+    EXPECT_FALSE(engine.file_table.HasUnlogged());
     ::close(other);
   });
 }
 
 // Somebody removes the file between the look and the call.
 TEST_IN_ENGINE(VfsNamesTest, AFileThatIsGoneBeforeItIsOpened) {
-  const Tally& tally = *engine.tallies.Find(TagOf(folder_));
+  const FileEntry& entry = *engine.file_table.Find(TagOf(folder_));
   for (const std::string name : {"a", "b"}) {
     EXPECT_EQ(Close(Open(name, O_RDWR | O_CREAT)), 0);
     const int flags = O_RDWR | O_CREAT | (name == "b" ? O_TRUNC : 0);
-    const uint64_t bypasses = Tallies::StandingOf(tally).bypasses;
+    const uint64_t bypasses = FileTable::CoverageOf(entry).bypasses;
     const std::string path = Path(name);
     OpenGuard guard(AT_FDCWD, path.c_str(), flags, 0640);
     EXPECT_EQ(::unlink(path.c_str()), 0);
     EXPECT_EQ(guard.Replace(), kNotOurs);
-    EXPECT_EQ(Tallies::StandingOf(tally).bypasses, bypasses);
+    EXPECT_EQ(FileTable::CoverageOf(entry).bypasses, bypasses);
     const int fd = ::open(path.c_str(), flags, 0640);
     EXPECT_EQ(guard.Opened(fd), 0);
-    EXPECT_GT(Tallies::StandingOf(tally).bypasses, bypasses) << "its name is in no log";
+    EXPECT_GT(FileTable::CoverageOf(entry).bypasses, bypasses) << "its name is in no log";
     EXPECT_FALSE(FolderIsPending());
   }
 }
@@ -802,8 +802,8 @@ TEST_IN_ENGINE(VfsNamesTest, AttributesAreInTheLog) {
 // Others may be the file's by then, and on the disk.
 TEST_IN_ENGINE(VfsNamesTest, AttributesAreNotLoggedWhenTheFileIsUnknownMeanwhile) {
   const Closing fd(Open("a", O_RDWR | O_CREAT));
-  Tally* const tally = engine.tallies.Find(TagOf(fd));
-  const lease::Standing then = Tallies::StandingOf(*tally);
+  FileEntry* const entry = engine.file_table.Find(TagOf(fd));
+  const lease::Coverage then = FileTable::CoverageOf(*entry);
   sys::Scratch<pool::NameRecord> record;
   Clear(record.get());
   record->deed = pool::Deed::kAttributes;
@@ -817,9 +817,9 @@ TEST_IN_ENGINE(VfsNamesTest, AttributesAreNotLoggedWhenTheFileIsUnknownMeanwhile
   EXPECT_EQ(pool::IdentifyAt(fd, "", &record->file, std::make_unique<struct statx>().get()), 0);
   sys::InEngine inside;
   const NamesLock lock;
-  EXPECT_TRUE(CommitAttributes(*record, lock, tally, then));
-  Tallies::Forget(*tally);
-  EXPECT_FALSE(CommitAttributes(*record, lock, tally, then));
+  EXPECT_TRUE(CommitAttributes(*record, lock, entry, then));
+  FileTable::Forget(*entry);
+  EXPECT_FALSE(CommitAttributes(*record, lock, entry, then));
   EXPECT_EQ(Log(), (Said{"created a", "attributes"}));
 }
 
@@ -874,18 +874,18 @@ TEST_IN_ENGINE(VfsNamesTest, TheLockIsTakenFromADeadProcess) {
   const std::string leases_of = memory_.path();
   const int status = test::InChild([&] {
     lease::Leases leases;
-    Tallies tallies(leases);
+    FileTable file_table(leases);
     const char* why = "";
     if (!leases.Open(leases_of.c_str(), &why)) return 1;
-    tallies.LockNames();
+    file_table.LockNames();
     raise(SIGKILL);
     return 1;
   });
   EXPECT_EQ(status, -SIGKILL);
-  const uint64_t lock = engine.tallies.LockNames();
+  const uint64_t lock = engine.file_table.LockNames();
   EXPECT_FALSE(FolderIsKnown());
   EXPECT_FALSE(IsKnown(fd));
-  engine.tallies.UnlockNames(lock);
+  engine.file_table.UnlockNames(lock);
   EXPECT_EQ(Rename("a", "b"), 0);
   EXPECT_TRUE(FolderIsKnown());
 }
@@ -895,8 +895,8 @@ TEST_IN_ENGINE(VfsNamesTest, WhoeverLosesTheLockCommitsNothing) {
   NameCall call;
   call.Remove(AT_FDCWD, Path("a").c_str(), 0, false);
   EXPECT_TRUE(call.logs());
-  engine.tallies.UnlockNames(engine.tallies.LockNames());
-  Tallies::Forget(*engine.tallies.Find(TagOf(folder_)));
+  engine.file_table.UnlockNames(engine.file_table.LockNames());
+  FileTable::Forget(*engine.file_table.Find(TagOf(folder_)));
   EXPECT_EQ(call.Make(), kBeginAnew);
   EXPECT_EQ(::access(Path("a").c_str(), F_OK), 0);
 }

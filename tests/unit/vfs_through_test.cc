@@ -42,8 +42,8 @@
 namespace nvcache::vfs {
 namespace {
 
-using lease::Tallies;
-using lease::Tally;
+using lease::FileEntry;
+using lease::FileTable;
 
 constexpr size_t kPage = pool::kPageSize;
 
@@ -56,13 +56,13 @@ class VfsThroughTest : public EngineTest {
     settings.insert(settings.end(), {"NVCACHE_SIZE=16M", "NVCACHE_BATCH_DELAY=60000"});
     EXPECT_EQ(RunEngine("pool", settings, body), 0);
   }
-  using Deed = std::function<void(lease::Leases&, Tallies&)>;
+  using Deed = std::function<void(lease::Leases&, FileTable&)>;
   std::unique_ptr<Neighbour> NeighbourOf(
-      int fd, const Deed& function = [](lease::Leases&, Tallies&) {}) {
+      int fd, const Deed& function = [](lease::Leases&, FileTable&) {}) {
     const struct stat st = StatOf(fd);
     return std::make_unique<Neighbour>(memory_.path(), [&](test::Member& member) {
       member.leases.AddUser(st.st_dev, st.st_ino);
-      function(member.leases, member.tallies);
+      function(member.leases, member.file_table);
     });
   }
   std::unique_ptr<Neighbour> Claimant(int fd);
@@ -70,7 +70,7 @@ class VfsThroughTest : public EngineTest {
   static uint64_t TagOf(int fd) { return lease::TagOf(BornStatOf(fd)); }
   static bool MayBeWrittenUnseen(int fd) {
     const struct stat st = StatOf(fd);
-    return engine.tallies.AnybodyInFlight(TagOf(fd), st.st_dev, st.st_ino) ||
+    return engine.file_table.AnybodyInFlight(TagOf(fd), st.st_dev, st.st_ino) ||
            engine.leases.IsHandedOn(st.st_dev, st.st_ino);
   }
   // With truncations to the size that the file has. Something of it is in the log.
@@ -81,21 +81,22 @@ class VfsThroughTest : public EngineTest {
     const auto record = std::make_unique<pool::FileRecord>();
     ASSERT_EQ(pool::Describe(fd, record.get()), 0);
     const struct stat st = StatOf(fd);
-    Tally& tally = engine.tallies.At(TagOf(fd));
+    FileEntry& entry = engine.file_table.At(TagOf(fd));
     for (;;) {
-      nvlog::GroupWriter writer(engine.log, access.file().tag, Tallies::StandingOf(tally).bypasses);
+      nvlog::GroupWriter writer(engine.log, access.file().tag,
+                                FileTable::CoverageOf(entry).bypasses);
       const auto outcome = writer.BeginMark(nvlog::Kind::kTruncate,
                                             static_cast<uint64_t>(st.st_size), 0, record.get());
       if (outcome == nvlog::Outcome::kLogFull) break;
       ASSERT_EQ(outcome, nvlog::Outcome::kDone);
-      Tallies::Raise(tally.lsn, writer.Draw());
+      FileTable::Raise(entry.lsn, writer.Draw());
       writer.Commit();
       engine.checkpoint.NotePending();
     }
   }
   static bool IsKnown(int fd) {
-    const Tally* tally = engine.tallies.Find(TagOf(fd));
-    return tally != nullptr && Tallies::StandingOf(*tally).known;
+    const FileEntry* entry = engine.file_table.Find(TagOf(fd));
+    return entry != nullptr && FileTable::CoverageOf(*entry).known;
   }
   // By another process than the one that asks.
   bool IsSaidOpen(uint64_t tag) {
@@ -103,14 +104,14 @@ class VfsThroughTest : public EngineTest {
              lease::Leases leases;
              const char* why = "";
              if (!leases.Open(memory_.path().c_str(), &why)) return 2;
-             const bool open = Tallies(leases).IsOpenElsewhere(tag);
+             const bool open = FileTable(leases).IsOpenElsewhere(tag);
              leases.Close();
              return open ? 1 : 0;
            }) == 1;
   }
   static bool IsPending(int fd) {
-    const Tally* tally = engine.tallies.Find(TagOf(fd));
-    return tally != nullptr && engine.tallies.IsPending(*tally);
+    const FileEntry* entry = engine.file_table.Find(TagOf(fd));
+    return entry != nullptr && engine.file_table.IsPending(*entry);
   }
   static State StateOf(int fd) { return engine.descriptors.Of(fd)->file.load()->state.load(); }
   // What is not named may be anything.
@@ -130,7 +131,7 @@ class VfsThroughTest : public EngineTest {
     EXPECT_TRUE(!IsPending(fd) || SettleThrough(fd) == 0);
     Expect(fd, {.known = true, .pending = false});
   }
-  // A file that was made in a known folder has a tally, and is cached later than others.
+  // A file that was made in a known folder has an entry, and is cached later than others.
   static void MakeCached(int fd) {
     for (uint32_t i = 0; i < kSyncsToTryAgain && StateOf(fd) != State::kCached; ++i) Fsync(fd);
     EXPECT_EQ(StateOf(fd), State::kCached);
@@ -390,7 +391,8 @@ TEST_IN_ENGINE(VfsThroughTest, AWriteToAnUnknownFileIsTheKernelsAlone) {
 TEST_IN_ENGINE(VfsThroughTest, WhileANeighbourPassesNothingIsKnown) {
   const Closing fd(Open("a", O_RDWR | O_CREAT));
   const uint64_t tag = TagOf(fd);
-  auto neighbour = NeighbourOf(fd, [=](auto&, Tallies& tallies) { tallies.BeginInFlight(tag); });
+  auto neighbour =
+      NeighbourOf(fd, [=](auto&, FileTable& file_table) { file_table.BeginInFlight(tag); });
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
     Fsync(fd);
@@ -429,7 +431,7 @@ TEST_IN_ENGINE(VfsThroughTest, ALockThatNobodyLetsGoIsTakenAway) {
   MakeKnown(fd);
   EXPECT_EQ(Pwrite(fd, "pending", 7, 0), 7);
   const auto holder =
-      NeighbourOf(fd, [=](auto&, Tallies& tallies) { tallies.Lock(tallies.At(tag)); });
+      NeighbourOf(fd, [=](auto&, FileTable& file_table) { file_table.Lock(file_table.At(tag)); });
   EXPECT_EQ(Pwrite(fd, "P", 1, 0), 1);
   EXPECT_FALSE(IsKnown(fd));
   EXPECT_FALSE(IsPending(fd)) << "before the write went past the log";
@@ -441,27 +443,27 @@ TEST_IN_ENGINE(VfsThroughTest, ALockThatNobodyLetsGoIsTakenAway) {
 // The rest goes past the log then, and the program hears of a whole write.
 TEST_IN_ENGINE(VfsThroughTest, AWriteThatLosesTheLockMidwayIsMadeToItsEnd) {
   const SharedFile fd(*this);
-  Tally& tally = engine.tallies.At(TagOf(fd));
+  FileEntry& entry = engine.file_table.At(TagOf(fd));
   std::string bytes(2 << 20, '\0');
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 7 / 5);
   int lost = 0;
   for (int round = 0; round < 20; ++round) {
     MakeKnown(fd);
     ASSERT_EQ(::ftruncate(fd, 0), 0);
-    const uint64_t bypasses = Tallies::StandingOf(tally).bypasses;
+    const uint64_t bypasses = FileTable::CoverageOf(entry).bypasses;
     std::thread thief([&] {
       // As a process that has died since.
       constexpr uint64_t kSomebodyElse = uint64_t{4000} << 51;
       struct stat st = {};
       while (::fstat(fd, &st) == 0 && st.st_size < (round << 16)) {
       }
-      tally.lock.store(kSomebodyElse);
+      entry.lock.store(kSomebodyElse);
     });
     const iovec pieces[] = {{bytes.data(), 100000}, {bytes.data() + 100000, bytes.size() - 100000}};
     EXPECT_EQ(Pwritev(fd, pieces, 2, 0, 0), static_cast<long>(bytes.size()));
     thief.join();
     EXPECT_TRUE(OnDisk("a") == bytes);
-    if (Tallies::StandingOf(tally).bypasses != bypasses) ++lost;
+    if (FileTable::CoverageOf(entry).bypasses != bypasses) ++lost;
   }
   EXPECT_GT(lost, 0);
 }
@@ -502,17 +504,17 @@ TEST_IN_ENGINE(VfsThroughTest, AFileWithAPlaceStaysKnownWhenTheTableIsFull) {
 TEST_IN_ENGINE(VfsThroughTest, AFileWithoutAPlaceInTheTableIsNotKnown) {
   int fd = Open("a", O_RDWR | O_CREAT);
   const uint64_t tag = TagOf(fd);
-  const Tally& tally = engine.tallies.At(tag);
+  const FileEntry& entry = engine.file_table.At(tag);
   const auto neighbour = NeighbourOf(fd);
   MakeKnown(fd);
   EXPECT_EQ(Pwrite(fd, "old", 3, 0), 3);
   EXPECT_EQ(Close(fd), 0);
   FillTheTable();
-  EXPECT_TRUE(Tallies::StandingOf(tally).known && engine.tallies.IsPending(tally));
+  EXPECT_TRUE(FileTable::CoverageOf(entry).known && engine.file_table.IsPending(entry));
   fd = Open("a");
   EXPECT_EQ(Pwrite(fd, "new", 3, 0), kNotOurs);
-  EXPECT_FALSE(Tallies::StandingOf(tally).known);
-  EXPECT_FALSE(engine.tallies.IsPending(tally)) << "recovery would undo it";
+  EXPECT_FALSE(FileTable::CoverageOf(entry).known);
+  EXPECT_FALSE(engine.file_table.IsPending(entry)) << "recovery would undo it";
   EXPECT_TRUE(MayBeWrittenUnseen(fd));
   neighbour->End();
   const struct stat st = StatOf(fd);
@@ -526,7 +528,7 @@ TEST_IN_ENGINE(VfsThroughTest, AFileWithoutAPlaceInTheTableIsNotKnown) {
 // No call shows what is written by a descriptor of such a file.
 TEST_IN_ENGINE(VfsThroughTest, WhatTheLogHasOfAFileThatPassesThroughIsOnTheDisk) {
   const Closing fd(Open("a", O_RDWR | O_CREAT));
-  const Tally& tally = engine.tallies.At(TagOf(fd));
+  const FileEntry& entry = engine.file_table.At(TagOf(fd));
   const auto neighbour = NeighbourOf(fd);
   MakeKnown(fd);
   EXPECT_EQ(Pwrite(fd, "old", 3, 0), 3);
@@ -537,7 +539,7 @@ TEST_IN_ENGINE(VfsThroughTest, WhatTheLogHasOfAFileThatPassesThroughIsOnTheDisk)
   Expect(fd, {.state = State::kPassThrough, .known = false, .pending = true});
   const Closing again(Open("a"));
   EXPECT_EQ(Pwrite(again, "new", 3, 0), kNotOurs);
-  EXPECT_FALSE(engine.tallies.IsPending(tally)) << "recovery would undo it";
+  EXPECT_FALSE(engine.file_table.IsPending(entry)) << "recovery would undo it";
 }
 
 // Another process has it open: it cannot be cached, and each write is in the log nevertheless.
@@ -559,7 +561,7 @@ TEST_IN_ENGINE(VfsThroughTest, AnOpenThatSettlesTellsOfAnError, "NVCACHE_WRITE_B
   const auto neighbour = NeighbourOf(other);
   ::close(other);
   const Closing fd(Open("a"));
-  Tallies::Refuse(engine.tallies.At(TagOf(fd)), TagOf(fd));
+  FileTable::Refuse(engine.file_table.At(TagOf(fd)), TagOf(fd));
   const int again = ::open(path.c_str(), O_RDWR);
   {
     OpenGuard guard(AT_FDCWD, path.c_str(), O_RDWR, 0);
@@ -635,7 +637,7 @@ TEST_IN_ENGINE(VfsThroughTest, AFileThatIsNobodyElsesAnyMoreBecomesCached, kAllE
     EXPECT_EQ(Fsync(fd), 0);
   }
   EXPECT_EQ(StateOf(fd), State::kCached);
-  EXPECT_EQ(engine.tallies.Find(TagOf(fd)), nullptr);
+  EXPECT_EQ(engine.file_table.Find(TagOf(fd)), nullptr);
   EXPECT_EQ(Pwrite(fd, "S", 1, 0), 1);
   char bytes[6];
   EXPECT_EQ(Pread(fd, bytes, 6, 0), 6);
@@ -685,19 +687,19 @@ TEST_IN_ENGINE(VfsThroughTest, AFileThatOwesASyncIsPublishedButNotKnown, kAllExc
   Expect(fd, {.known = true, .pending = false});
 }
 
-// Its tally is another file's that has something pending.
+// Its entry is another file's that has something pending.
 TEST_IN_ENGINE(VfsThroughTest, AFileThatCannotBePublishedIsDrained, kAllExclusive) {
   const Closing fd(Open("a", O_RDWR | O_CREAT));
   for (int i = 0; i < 2; ++i) Fsync(fd);
   EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
   const uint64_t tag = TagOf(fd);
-  Tally& tally = engine.tallies.At(tag);
-  EXPECT_TRUE(engine.tallies.SetTag(tally, tag ^ uint64_t{1} << 63));
-  Tallies::Raise(tally.lsn, engine.log.Draw());
+  FileEntry& entry = engine.file_table.At(tag);
+  EXPECT_TRUE(engine.file_table.SetTag(entry, tag ^ uint64_t{1} << 63));
+  FileTable::Raise(entry.lsn, engine.log.Draw());
   const auto neighbour = Claimant(fd);
   EXPECT_EQ(StateOf(fd), State::kKernel);
   EXPECT_EQ(OnDisk("a"), "bytes");
-  EXPECT_EQ(engine.tallies.Find(tag), nullptr);
+  EXPECT_EQ(engine.file_table.Find(tag), nullptr);
   EXPECT_EQ(Pending(), std::vector<Found>{});
 }
 
@@ -755,7 +757,7 @@ TEST_IN_ENGINE(VfsThroughTest, AFileThatWasCachedIsSharedAgain, kAllExclusive) {
 // Another process had it for itself meanwhile, say.
 TEST_IN_ENGINE(VfsThroughTest, ATagThatWasRemovedIsSetAgain) {
   const KnownFile fd(*this);
-  EXPECT_TRUE(engine.tallies.RemoveTag(*engine.tallies.Find(TagOf(fd))));
+  EXPECT_TRUE(engine.file_table.RemoveTag(*engine.file_table.Find(TagOf(fd))));
   for (uint32_t i = 0; i < kSyncsToTryAgain && !IsKnown(fd); ++i) Fsync(fd);
   EXPECT_TRUE(IsKnown(fd));
 }
@@ -768,10 +770,10 @@ TEST_F(VfsThroughTest, ATableThatNobodyUsesIsTakenOver) {
           const int fd = Open("a", O_RDWR | O_CREAT);
           const uint64_t tag = TagOf(fd);
           {
-            const auto dead = NeighbourOf(fd, [=](auto&, Tallies& tallies) {
-              EXPECT_TRUE(tallies.Join(12345));
-              EXPECT_TRUE(tallies.SetTag(tallies.At(tag), tag));
-              Tallies::Raise(tallies.At(tag).lsn, uint64_t{1} << 60);
+            const auto dead = NeighbourOf(fd, [=](auto&, FileTable& file_table) {
+              EXPECT_TRUE(file_table.Join(12345));
+              EXPECT_TRUE(file_table.SetTag(file_table.At(tag), tag));
+              FileTable::Raise(file_table.At(tag).lsn, uint64_t{1} << 60);
             });
           }
           const auto neighbour = shares ? NeighbourOf(fd) : nullptr;
@@ -795,9 +797,9 @@ TEST_IN_ENGINE(VfsThroughTest, WhoOpensAFileDoesNotTakeItForKnown) {
   const uint64_t tag = TagOf(fd);
   MakeKnown(fd);
   Close(fd);
-  EXPECT_TRUE(Tallies::StandingOf(*engine.tallies.Find(tag)).known);
+  EXPECT_TRUE(FileTable::CoverageOf(*engine.file_table.Find(tag)).known);
   Close(Open("a"));
-  EXPECT_TRUE(Tallies::StandingOf(*engine.tallies.Find(tag)).known) << "it is as it was left";
+  EXPECT_TRUE(FileTable::CoverageOf(*engine.file_table.Find(tag)).known) << "it is as it was left";
   const int strange = ::open((disk_ / "a").c_str(), O_WRONLY | O_APPEND);
   EXPECT_EQ(::write(strange, "more", 4), 4);
   ::close(strange);
@@ -844,7 +846,7 @@ TEST_F(VfsThroughTest, AFileStaysKnownThatGetsTheOwnerThatItHas) {
         EXPECT_EQ(::write(strange, "other", 5), 5);
         ::close(strange);
       }
-      if (each != Case::kSaysNothing) KeepStanding(reader, before);
+      if (each != Case::kSaysNothing) KeepCoverage(reader, before);
       Close(reader);
       const int again = Open("a");
       EXPECT_EQ(IsKnown(again), each == Case::kSaysSo);
@@ -864,7 +866,7 @@ TEST_IN_ENGINE(VfsThroughTest, WhoOpensAFileThatAnotherOneHasOpenTakesItAsItIs) 
   };
   {
     const auto neighbour =
-        NeighbourOf(fd, [=](auto&, const Tallies& tallies) { tallies.SayOpen(tag); });
+        NeighbourOf(fd, [=](auto&, const FileTable& file_table) { file_table.SayOpen(tag); });
     MakeKnown(fd);
     Close(fd);
     change();
@@ -884,7 +886,7 @@ TEST_IN_ENGINE(VfsThroughTest, AProcessSaysThatItHasAFileOpen) {
   int fd = Open("a", O_RDWR | O_CREAT);
   const uint64_t tag = TagOf(fd);
   const auto neighbour = NeighbourOf(fd);
-  EXPECT_FALSE(IsSaidOpen(tag)) << "it has no tally";
+  EXPECT_FALSE(IsSaidOpen(tag)) << "it has no entry";
   MakeKnown(fd);
   EXPECT_TRUE(IsSaidOpen(tag)) << "whoever sets its tag";
   const int second = Open("a");
@@ -905,7 +907,7 @@ TEST_IN_ENGINE(VfsThroughTest, AReaderSaysNothingBeforeItSyncs) {
   const int fd = Open("a", O_RDWR | O_CREAT);
   const uint64_t tag = TagOf(fd);
   const auto neighbour = NeighbourOf(fd);
-  const auto standing = [&] { return Tallies::StandingOf(*engine.tallies.Find(tag)); };
+  const auto coverage = [&] { return FileTable::CoverageOf(*engine.file_table.Find(tag)); };
   const auto change = [&] {
     const int strange = ::open((disk_ / "a").c_str(), O_WRONLY | O_APPEND);
     EXPECT_EQ(::write(strange, "more", 4), 4);
@@ -916,17 +918,17 @@ TEST_IN_ENGINE(VfsThroughTest, AReaderSaysNothingBeforeItSyncs) {
   change();
   int reader = Open("a", O_RDONLY);
   EXPECT_FALSE(IsSaidOpen(tag));
-  const uint64_t bypasses = standing().bypasses;
+  const uint64_t bypasses = coverage().bypasses;
   EXPECT_EQ(Fsync(reader), 0);
-  EXPECT_GT(standing().bypasses, bypasses) << "it was unknown, and the sync a real one";
-  EXPECT_TRUE(standing().known);
+  EXPECT_GT(coverage().bypasses, bypasses) << "it was unknown, and the sync a real one";
+  EXPECT_TRUE(coverage().known);
   EXPECT_TRUE(IsSaidOpen(tag));
   Close(reader);
 
   change();
   reader = Open("a", O_RDONLY);
   const int writer = Open("a", O_WRONLY);
-  EXPECT_FALSE(standing().known);
+  EXPECT_FALSE(coverage().known);
   EXPECT_EQ(Fsync(writer), 0);
   Close(writer);
   EXPECT_TRUE(IsSaidOpen(tag)) << "as long as the file is open";
@@ -935,7 +937,7 @@ TEST_IN_ENGINE(VfsThroughTest, AReaderSaysNothingBeforeItSyncs) {
   change();
   Close(Open("a", O_RDONLY));
   Close(Open("a", O_WRONLY));
-  EXPECT_FALSE(standing().known) << "a reader does not vouch for what it finds";
+  EXPECT_FALSE(coverage().known) << "a reader does not vouch for what it finds";
 }
 
 TEST_IN_ENGINE(VfsThroughTest, WhoeverPublishesAFileSaysThatItHasItOpen, kAllExclusive) {
@@ -972,7 +974,7 @@ TEST_IN_ENGINE(VfsThroughTest, OnlyTheFirstMovesTheCheckpointAtFirst) {
 // longer, sees to the checkpoint when asked.
 void VfsThroughTest::NothingIsPendingAfter(int fd, const std::function<void()>& leave) {
   EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
-  const Tally& tally = engine.tallies.At(TagOf(fd));
+  const FileEntry& entry = engine.file_table.At(TagOf(fd));
   pool::Pool older;
   pool::Problem problem;
   ASSERT_TRUE(older.Open(engine.pool().path(), pool::Mode::kShared, true, nullptr, &problem));
@@ -981,13 +983,13 @@ void VfsThroughTest::NothingIsPendingAfter(int fd, const std::function<void()>& 
   older.seats().NoteThroughSince(older.seat(), 1);
   std::atomic<bool> is_over = false;
   std::thread other([&] {
-    while (!is_over && !engine.tallies.IsCheckpointWanted()) std::this_thread::yield();
+    while (!is_over && !engine.file_table.IsCheckpointWanted()) std::this_thread::yield();
     older.seats().NoteThroughSince(older.seat(), 0);
   });
   EXPECT_FALSE(engine.pool().seats().IsFirstThrough(engine.pool().seat()));
-  EXPECT_TRUE(engine.tallies.IsPending(tally));
+  EXPECT_TRUE(engine.file_table.IsPending(entry));
   leave();
-  EXPECT_FALSE(engine.tallies.IsPending(tally)) << "recovery would undo what comes";
+  EXPECT_FALSE(engine.file_table.IsPending(entry)) << "recovery would undo what comes";
   is_over = true;
   other.join();
 }
@@ -1433,7 +1435,7 @@ TEST_F(VfsThroughTest, AChildThatBecomesAProgramHandsOnWhatStaysOpen) {
   }
 }
 
-TEST_IN_ENGINE(VfsThroughTest, AChildNeedNotWakeToHandOnAFileWithoutATally) {
+TEST_IN_ENGINE(VfsThroughTest, AChildNeedNotWakeToHandOnAFileWithoutAnEntry) {
   const Closing fd(Open("a", O_RDWR | O_CREAT));
   const auto exec = [] {
     BeforeExec();

@@ -23,8 +23,8 @@
 namespace nvcache::vfs {
 namespace {
 
-using lease::Tallies;
-using lease::Tally;
+using lease::FileEntry;
+using lease::FileTable;
 
 class VfsTurnsTest : public EngineTest {
  protected:
@@ -37,8 +37,8 @@ class VfsTurnsTest : public EngineTest {
   static State StateOf(int fd) { return engine.descriptors.Of(fd)->file.load()->state.load(); }
   static uint64_t TagOf(int fd) { return lease::TagOf(BornStatOf(fd)); }
   static bool IsKnown(int fd) {
-    const Tally* tally = engine.tallies.Find(TagOf(fd));
-    return tally != nullptr && Tallies::StandingOf(*tally).known;
+    const FileEntry* entry = engine.file_table.Find(TagOf(fd));
+    return entry != nullptr && FileTable::CoverageOf(*entry).known;
   }
   static bool IsHandedOn(int fd) {
     const struct stat st = StatOf(fd);
@@ -94,7 +94,7 @@ TEST_IN_ENGINE(VfsTurnsTest, AFileThatWasWrittenOutsideBetweenTurnsIsUnknownForG
   Take(fd);
   EXPECT_EQ(Pwrite(fd, "O", 1, 0), 1);
   EXPECT_FALSE(IsKnown(fd));
-  EXPECT_FALSE(engine.tallies.IsPending(*engine.tallies.Find(TagOf(fd))));
+  EXPECT_FALSE(engine.file_table.IsPending(*engine.file_table.Find(TagOf(fd))));
   EXPECT_TRUE(IsHandedOn(fd));
   EXPECT_TRUE(engine.leases.HasSaid(lease::Hindrance::kOutsideWriter));
   EXPECT_EQ(Sync(fd), 0);

@@ -184,7 +184,7 @@ void Callers::SayInterposed() const {
 
 void Callers::Begin() {
   if (engine.host->find_interposer != nullptr) interposer_ = engine.host->find_interposer();
-  if (!looks()) standing_.store(Standing::kCaught, std::memory_order_release);
+  if (!looks()) coverage_.store(Coverage::kCaught, std::memory_order_release);
 }
 
 bool Callers::Know(bool starts) {
@@ -200,8 +200,8 @@ bool Callers::Know(bool starts) {
       BecomeRaw(culprit->c_str(), starts);
       return false;
     }
-    Standing before = Standing::kNotLooked;
-    standing_.compare_exchange_strong(before, Standing::kCaught);
+    Coverage before = Coverage::kNotLooked;
+    coverage_.compare_exchange_strong(before, Coverage::kCaught);
   } while (HasNews() && !are_raw());
   return !are_raw();
 }
@@ -226,7 +226,7 @@ void Callers::LookAtMemory(const void* address, size_t n) {
 
 // From here on nothing attaches; then what is attached is let go of.
 void Callers::BecomeRaw(const char* culprit, bool starts) {
-  if (standing_.exchange(Standing::kRaw) == Standing::kRaw || !engine.active()) return;
+  if (coverage_.exchange(Coverage::kRaw) == Coverage::kRaw || !engine.active()) return;
   engine.notice.Hinder(lease::Hindrance::kRawCalls, culprit);
   // Nobody asks later for the bytes that the parent has in its cache.
   for (uint32_t fd = 0; fd < engine.descriptors.end(); ++fd) TakeOver(static_cast<int>(fd));

@@ -36,8 +36,8 @@ class Callers {
   // has not begun. No lock: it calls the dynamic linker, and may publish files.
   bool Know(bool starts = false);
   // No lock, in both.
-  bool are_known() const { return standing_.load(std::memory_order_acquire) == Standing::kCaught; }
-  bool are_raw() const { return standing_.load(std::memory_order_relaxed) == Standing::kRaw; }
+  bool are_known() const { return coverage_.load(std::memory_order_acquire) == Coverage::kCaught; }
+  bool are_raw() const { return coverage_.load(std::memory_order_relaxed) == Coverage::kRaw; }
 
   // A path of the program's leads the engine where it leads the function that the program would
   // have reached. Else a library behind the front end may give it another meaning, and only that
@@ -66,7 +66,7 @@ class Callers {
   void BecomeRaw(const char* culprit, bool starts = false);
 
  private:
-  enum class Standing : uint8_t { kNotLooked, kCaught, kRaw };
+  enum class Coverage : uint8_t { kNotLooked, kCaught, kRaw };
 
   bool HasNews() const;
   bool Look(sys::Text<256>* culprit);
@@ -75,7 +75,7 @@ class Callers {
 
   const char* interposer_ = nullptr;
   std::atomic<uint32_t> unseen_{0};  // calls
-  std::atomic<Standing> standing_{Standing::kNotLooked};
+  std::atomic<Coverage> coverage_{Coverage::kNotLooked};
   std::atomic<bool> made_executable_{false};
   std::atomic<uint64_t> loads_{0};  // Host::count_loads() when it was looked last
 };

@@ -60,7 +60,7 @@ bool Checkpoint::UseFileSystem(int fd, const struct stat& st) {
     return true;
   }
   if (is_open() || !FileSystems::Ask(fd, st.st_dev).syncs_whole || seats.ThroughFailed() != 0 ||
-      !engine.tallies.Join(engine.pool_id())) {
+      !engine.file_table.Join(engine.pool_id())) {
     return false;
   }
   seats.NoteThroughSince(engine.pool().seat(), pool::Seats::kComing);
@@ -85,7 +85,7 @@ bool Checkpoint::UseFileSystem(int fd, const struct stat& st) {
 void Checkpoint::Begin(int fd, uint64_t device) {
   fd_ = fd;
   engine.descriptors.Set(fd_, Internal());
-  engine.tallies.RaiseCheckpoint(engine.pool().through_checkpoint());
+  engine.file_table.RaiseCheckpoint(engine.pool().through_checkpoint());
   error_ = 0;
   trusted_from_ = engine.log.Draw();
   engine.pool().seats().NoteThroughSince(engine.pool().seat(), trusted_from_);
@@ -121,7 +121,7 @@ void Checkpoint::Await() {
 
 // The responder calls it: somebody waits for the checkpoint, perhaps.
 void Checkpoint::Hurry() {
-  if (!engine.attached() || !is_open() || !engine.tallies.IsCheckpointWanted()) return;
+  if (!engine.attached() || !is_open() || !engine.file_table.IsCheckpointWanted()) return;
   wanted_.store(true);
   engine.log.Ring();
 }
@@ -132,7 +132,7 @@ uint64_t Checkpoint::Tick(bool hurried) {
   const pool::Seats& seats = engine.pool().seats();
   if (!is_open() || seats.ThroughFailed() != 0) return sys::kForever;
   // Another one is at it, who may have begun before that was wanted.
-  const bool again = wanted && MayMove() && !Move() && engine.tallies.IsCheckpointWanted();
+  const bool again = wanted && MayMove() && !Move() && engine.file_table.IsCheckpointWanted();
   if (again) wanted_.store(true);
   const auto within = [again](uint64_t ns) { return again ? std::min(ns, kAgainNs) : ns; };
   if (seats.CountLeft() > 0) NotePending();  // others have ended and left them
@@ -170,8 +170,9 @@ bool Checkpoint::MayMove() const {
 
 // The process that may move it knows nothing of the groups pending here.
 void Checkpoint::Ask() {
-  if (!MayMove() && engine.tallies.IsOf(engine.pool_id()) && !engine.tallies.IsCheckpointWanted()) {
-    engine.tallies.WantCheckpointAbove(engine.log.newest());
+  if (!MayMove() && engine.file_table.IsOf(engine.pool_id()) &&
+      !engine.file_table.IsCheckpointWanted()) {
+    engine.file_table.WantCheckpointAbove(engine.log.newest());
   }
 }
 
@@ -195,10 +196,11 @@ bool Checkpoint::Move(bool late) {
 // No call is between its announcement and its outcome then.
 nvlog::Lsn Checkpoint::NextBetweenNames() const {
   const auto& next = engine.pool().seats().next_lsn();
-  if (!engine.tallies.IsOf(engine.pool_id()) || !engine.tallies.HasFolders()) return next.load();
-  const uint64_t lock = engine.tallies.LockNames();
+  if (!engine.file_table.IsOf(engine.pool_id()) || !engine.file_table.HasFolders())
+    return next.load();
+  const uint64_t lock = engine.file_table.LockNames();
   const nvlog::Lsn lsn = next.load();
-  engine.tallies.UnlockNames(lock);
+  engine.file_table.UnlockNames(lock);
   return lsn;
 }
 
@@ -208,9 +210,9 @@ bool Checkpoint::Store() {
   if (!is_open() || seats.ThroughFailed() != 0) return false;
   sys::Scratch<pool::Seats::LeftSeats> left;
   seats.FindLeft(left.get());
-  const bool own_table = engine.tallies.IsOf(engine.pool_id());
+  const bool own_table = engine.file_table.IsOf(engine.pool_id());
   const nvlog::Lsn next = NextBetweenNames();
-  const uint64_t unlogged = engine.tallies.Unlogged();
+  const uint64_t unlogged = engine.file_table.Unlogged();
   const long error = sys::Syncfs(fd_);
   if (error < 0) seats.SetThroughFailed(static_cast<int>(-(error_ = error)));
   if (error < 0 || !seats.LockThroughStore(kStorePatienceNs)) return false;
@@ -219,8 +221,8 @@ bool Checkpoint::Store() {
     engine.pool().StoreThroughCheckpoint(next, *left);
   seats.UnlockThroughStore();
   if (stores && own_table) {
-    engine.tallies.RaiseCheckpoint(next);
-    engine.tallies.RaiseUnloggedSynced(unlogged);
+    engine.file_table.RaiseCheckpoint(next);
+    engine.file_table.RaiseUnloggedSynced(unlogged);
   }
   return stores;
 }
@@ -260,13 +262,13 @@ bool Checkpoint::SyncDevice(uint64_t device) {
 }
 
 bool Checkpoint::EndUnloggedNames() {
-  if (!engine.leases.is_open() || !engine.tallies.HasUnlogged() || sys::IsSharing()) return true;
+  if (!engine.leases.is_open() || !engine.file_table.HasUnlogged() || sys::IsSharing()) return true;
   const PoolPin pin;
-  if (!pin.ok() || !is_open() || !engine.tallies.IsOf(engine.pool_id())) return true;
-  const uint64_t unlogged = engine.tallies.Unlogged();
-  if (unlogged > 1) engine.tallies.NoteUnloggedAwaited();  // the first stands for those before
+  if (!pin.ok() || !is_open() || !engine.file_table.IsOf(engine.pool_id())) return true;
+  const uint64_t unlogged = engine.file_table.Unlogged();
+  if (unlogged > 1) engine.file_table.NoteUnloggedAwaited();  // the first stands for those before
   if (Sync() < 0) return false;
-  engine.tallies.RaiseUnloggedSynced(unlogged);
+  engine.file_table.RaiseUnloggedSynced(unlogged);
   return true;
 }
 
@@ -293,7 +295,7 @@ bool Checkpoint::End() {
   const bool ended = !HasPending();
   // Others will want seats.
   if (!ended && seats.CountLeft() > seats.count() / kLeftSeats) {
-    engine.tallies.WantCheckpointAbove(engine.log.newest());
+    engine.file_table.WantCheckpointAbove(engine.log.newest());
   }
   // Else it stays until the seat is left: the checkpointer has its own descriptor for as long.
   if (ended) seats.NoteThroughSince(engine.pool().seat(), 0);

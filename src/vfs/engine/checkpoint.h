@@ -25,7 +25,7 @@ class Checkpoint {
   // Files of this device may be write-through here; of some device. Any thread.
   bool IsOfFileSystem(uint64_t device) const { return device_.load() == device; }
   bool is_open() const { return device_.load() != 0; }
-  // Has the descriptor's file be one of these, and the tallies be the pool's. Table lock, attached.
+  // Has the descriptor's file be one of these, and the entries be the pool's. Table lock, attached.
   bool UseFileSystem(int fd, const struct stat& st);
   // The descriptor is open to the file system of that device. Table lock, attached.
   void Begin(int fd, uint64_t device);

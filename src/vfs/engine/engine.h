@@ -10,8 +10,8 @@
 
 #include "src/cleanup/cleaner.h"
 #include "src/dramcache/page_cache.h"
+#include "src/lease/file_table.h"
 #include "src/lease/leases.h"
-#include "src/lease/tally.h"
 #include "src/settings/settings.h"
 #include "src/sys/deferral.h"
 #include "src/sys/host.h"
@@ -83,7 +83,7 @@ class Engine {
   Mirror mirror;
   alignas(kLine) sys::Mutex<sys::Rank::kTable> table_lock;
   alignas(kLine) lease::Leases leases;
-  lease::Tallies tallies{leases};
+  lease::FileTable file_table{leases};
   Files files;
 
   // Only processes that use the same one are seen. Tests have their own, before Start: that others'

@@ -62,7 +62,7 @@ struct File : dramcache::CachedFile {
   // was when the place in the log was taken (I3).
   sys::Mutex<sys::Rank::kGrow> grow_lock;
 
-  bool said_open = false;  // Tallies::SayOpen; not by a child of fork, which may find it true
+  bool said_open = false;  // FileTable::SayOpen; not by a child of fork, which may find it true
 
   // There may be holes below its size, which take room on the disk when they are written.
   std::atomic<bool> sparse{false};
@@ -70,7 +70,7 @@ struct File : dramcache::CachedFile {
   // Calls that the kernel is at work on, for as long as it has the file: KernelCall. Never reset,
   // for one may outlive the file's last descriptor.
   std::atomic<uint32_t> in_kernel{0};
-  // Standing::bypasses when the log of write-through was told of it.
+  // Coverage::bypasses when the log of write-through was told of it.
   std::atomic<uint64_t> bypasses_seen{0};
 
   // ---- While it is cached; else as here, and so is `removed`.

@@ -104,7 +104,7 @@ bool FileSystems::HasQuota(int fd, uint64_t device) {
   return vfs::HasQuota(fd, device);
 }
 
-// Unless it is known that no file there can have a tally.
+// Unless it is known that no file there can have an entry.
 bool FileSystems::MayBeShared(uint64_t device) const {
   for (const FileSystem& fs : known_) {
     if (fs.known && fs.device == device) return fs.syncs_whole;

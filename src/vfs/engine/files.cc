@@ -101,10 +101,10 @@ void Files::RemoveFromBucket(File& file) {
 void Files::BeginUse(File& file, const struct stat& st) {
   if (file.said_open || !engine.leases.is_open()) return;
   const uint64_t tag = TagOf(file);
-  lease::Tally* tally = engine.tallies.Find(tag);
-  if (tally == nullptr) return;
-  if (!MatchesCloseStamp(*tally, st) && !engine.tallies.IsOpenElsewhere(tag))
-    lease::Tallies::Forget(*tally);
+  lease::FileEntry* entry = engine.file_table.Find(tag);
+  if (entry == nullptr) return;
+  if (!MatchesCloseStamp(*entry, st) && !engine.file_table.IsOpenElsewhere(tag))
+    lease::FileTable::Forget(*entry);
   SayOpen(file);
 }
 
@@ -119,16 +119,16 @@ void Files::BeginUse(int fd) {
   }
 }
 
-// A file without a tally was not known before we had it open.
+// A file without an entry was not known before we had it open.
 void Files::SayOpen(File& file) {
   NVCACHE_CHECK(engine.table_lock.IsLocked());
   if (file.said_open || !engine.leases.is_open()) return;
   file.said_open = true;
-  engine.tallies.SayOpen(TagOf(file));
+  engine.file_table.SayOpen(TagOf(file));
 }
 
 void Files::SayClosed(File& file) {
-  if (file.said_open && engine.leases.is_open()) engine.tallies.SayClosed(TagOf(file));
+  if (file.said_open && engine.leases.is_open()) engine.file_table.SayClosed(TagOf(file));
   file.said_open = false;
 }
 

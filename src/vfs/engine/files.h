@@ -66,7 +66,7 @@ class Files {
 
   // Others hear that this process has the file open, until its last description goes.
   void SayOpen(File& file);
-  // The file is open here, and whether its tally can be believed counts: for a write, or for an
+  // The file is open here, and whether its entry can be believed counts: for a write, or for an
   // fsync. A descriptor that only reads needs no answer before.
   void BeginUse(File& file, const struct stat& st);
   void BeginUse(int fd);  // no lock

@@ -21,8 +21,8 @@ bool IsInOtherHands(const File& file) {
   return false;
 }
 
-bool HasTally(const File& file) {
-  return engine.leases.is_open() && engine.tallies.Find(TagOf(file)) != nullptr;
+bool HasEntry(const File& file) {
+  return engine.leases.is_open() && engine.file_table.Find(TagOf(file)) != nullptr;
 }
 
 // The descriptor's file, if it is the kernel's, and hot enough for more; or nullptr. Table lock.
@@ -48,8 +48,8 @@ bool MayCache() {
          !engine.turns.taken();
 }
 
-// True: it may be cached; the kernel need not say what a quota allows. Else it has a tally, if that
-// is of any use. Table lock.
+// True: it may be cached; the kernel need not say what a quota allows. Else it has an entry, if
+// that is of any use. Table lock.
 bool BeginThroughUnlessExclusive(int fd) {
   File* file = HotFile(fd);
   if (file == nullptr) return false;
@@ -57,7 +57,7 @@ bool BeginThroughUnlessExclusive(int fd) {
       !engine.file_systems.HasQuota(fd, file->device)) {
     return true;
   }
-  if (!HasTally(*file) && !engine.leases.IsHandedOn(file->device, file->inode)) {
+  if (!HasEntry(*file) && !engine.leases.IsHandedOn(file->device, file->inode)) {
     BeginThrough(*file, fd);
   }
   return false;
@@ -72,15 +72,15 @@ bool IsHotFromTheStart() {
 bool CountSync(File& file) {
   if (engine.settings.write_back == settings::WriteBack::kNever) return false;
   // It is write-through for good.
-  if (!MayCache() && HasTally(file)) return false;
+  if (!MayCache() && HasEntry(file)) return false;
   const uint32_t few = engine.process.lacks_names() ? kSyncsWithoutNames : kHotSyncs;
-  const uint32_t enough = HasTally(file) ? kSyncsToTryAgain : few;
+  const uint32_t enough = HasEntry(file) ? kSyncsToTryAgain : few;
   const uint64_t now = sys::Now(CLOCK_MONOTONIC);
   if (now - file.synced_at.exchange(now, std::memory_order_relaxed) > kHotNs) file.syncs.store(0);
   return (file.syncs.fetch_add(1, std::memory_order_relaxed) + 1) % enough == 0;
 }
 
-// Without a tally alone it can be cached.
+// Without an entry alone it can be cached.
 void WarmUp(int fd) {
   if (!engine.callers.Know()) return;
   {

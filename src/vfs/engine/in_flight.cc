@@ -10,8 +10,8 @@ namespace nvcache::vfs {
 
 namespace {
 
-using lease::Tallies;
-using lease::Tally;
+using lease::FileEntry;
+using lease::FileTable;
 
 // Recovery has no file then that a pending group could be laid over; or the file system has lost
 // the removal, and what was written after it, which a sync would have kept.
@@ -22,38 +22,38 @@ bool HasNoName(int fd) {
 
 }  // namespace
 
-Tally* InFlight::Begin(uint64_t tag) {
+FileEntry* InFlight::Begin(uint64_t tag) {
   NVCACHE_CHECK(tag_ == 0);
   if (tag == 0 || !engine.leases.is_open()) return nullptr;
   tag_ = tag;
-  engine.tallies.BeginInFlight(tag_);
-  tally_ = engine.tallies.Find(tag_);
-  return tally_;
+  engine.file_table.BeginInFlight(tag_);
+  entry_ = engine.file_table.Find(tag_);
+  return entry_;
 }
 
-Tally* InFlight::Begin(const File& file) { return Begin(TagOf(file)); }
+FileEntry* InFlight::Begin(const File& file) { return Begin(TagOf(file)); }
 
 void InFlight::End() {
-  if (tag_ != 0 && engine.leases.is_open()) engine.tallies.EndInFlight(tag_);
+  if (tag_ != 0 && engine.leases.is_open()) engine.file_table.EndInFlight(tag_);
   tag_ = 0;
-  tally_ = nullptr;
+  entry_ = nullptr;
 }
 
 // A process that cannot have the pool is as one without NVCache, where others do not see to it in
 // time: pending groups may undo its call after a power failure.
 long InFlight::Bypass(int fd) const {
-  if (tally_ == nullptr) return 0;
+  if (entry_ == nullptr) return 0;
   {
-    const TallyLock lock(*tally_);
-    if (Tallies::StandingOf(*tally_).tag != tag_) return 0;
-    Tallies::Forget(*tally_);
+    const EntryLock lock(*entry_);
+    if (FileTable::CoverageOf(*entry_).tag != tag_) return 0;
+    FileTable::Forget(*entry_);
   }
-  if (!engine.tallies.IsPending(*tally_) || HasNoName(fd)) return 0;
+  if (!engine.file_table.IsPending(*entry_) || HasNoName(fd)) return 0;
   if (fd >= 0) {
     JoinThrough(fd);
     SettleThrough(fd);
   }
-  return EndPending(*tally_);
+  return EndPending(*entry_);
 }
 
 }  // namespace nvcache::vfs

@@ -2,7 +2,7 @@
 #ifndef NVCACHE_VFS_ENGINE_IN_FLIGHT_H_
 #define NVCACHE_VFS_ENGINE_IN_FLIGHT_H_
 
-#include "src/lease/tally.h"
+#include "src/lease/file_table.h"
 
 namespace nvcache::vfs {
 
@@ -17,11 +17,11 @@ class InFlight {
   InFlight(const InFlight&) = delete;
   InFlight& operator=(const InFlight&) = delete;
 
-  // The file's tally, looked for afterwards; null: it has none.
-  lease::Tally* Begin(uint64_t tag);
-  lease::Tally* Begin(const File& file);
+  // The file's entry, looked for afterwards; null: it has none.
+  lease::FileEntry* Begin(uint64_t tag);
+  lease::FileEntry* Begin(const File& file);
   void End();
-  lease::Tally* tally() const { return tally_; }
+  lease::FileEntry* entry() const { return entry_; }
   uint64_t tag() const { return tag_; }
 
   // Before a call past the log: the file's pending groups are settled, by the descriptor (-1: by
@@ -31,7 +31,7 @@ class InFlight {
 
  private:
   uint64_t tag_ = 0;  // 0: it is not
-  lease::Tally* tally_ = nullptr;
+  lease::FileEntry* entry_ = nullptr;
 };
 
 }  // namespace nvcache::vfs

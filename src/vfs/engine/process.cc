@@ -173,7 +173,7 @@ void Process::ShareInherited(File& file) {
       file.handed_on |= d->writes();
     }
   }
-  if (file.handed_on) ForgetTally(file);
+  if (file.handed_on) ForgetEntry(file);
 }
 
 // The parent's leases are not the child's. Nobody has a file in its cache when this returns, but

@@ -30,7 +30,7 @@ std::atomic<uint64_t> last_number{0};
 // The memo of a folder, which a tag finds.
 struct FolderMemo {
   sys::Mutex<sys::Rank::kRecentRecords> lock;
-  lease::Standing folder = {};
+  lease::Coverage folder = {};
   uint64_t at = 0;
   alignas(FolderRecord) uint8_t record[offsetof(FolderRecord, path) + kLongestKept + 1] = {};
 };
@@ -72,7 +72,7 @@ void KeepRecentRecord(File& file, uint32_t changes, const pool::FileRecord& reco
   file.recent_record.store(number, std::memory_order_relaxed);
 }
 
-bool CopyRecentRecord(const lease::Standing& folder, FolderRecord* record) {
+bool CopyRecentRecord(const lease::Coverage& folder, FolderRecord* record) {
   FolderMemo& memo = folder_memos[folder.tag % kMemos];
   if (!memo.lock.TryLock()) return false;
   const bool good = folder.known && memo.folder == folder && !IsLate(memo.at);
@@ -81,7 +81,7 @@ bool CopyRecentRecord(const lease::Standing& folder, FolderRecord* record) {
   return good;
 }
 
-void KeepRecentRecord(const lease::Standing& folder, const FolderRecord& record) {
+void KeepRecentRecord(const lease::Coverage& folder, const FolderRecord& record) {
   FolderMemo& memo = folder_memos[folder.tag % kMemos];
   if (SizeOf(record) > sizeof(memo.record) || !memo.lock.TryLock()) return;
   memo.folder = folder;

@@ -5,12 +5,12 @@
 //
 // A program's call on a file's name or attributes counts as a change of it; the calls of others are
 // not seen for kLatelyNs. Such a record says where the file was a moment ago, as do those before it
-// in the log. A folder's is good as long as it has not left the log (Standing::bypasses), which a
+// in the log. A folder's is good as long as it has not left the log (Coverage::bypasses), which a
 // folder does that is removed.
 #ifndef NVCACHE_VFS_ENGINE_RECENT_RECORDS_H_
 #define NVCACHE_VFS_ENGINE_RECENT_RECORDS_H_
 
-#include "src/lease/tally.h"
+#include "src/lease/file_table.h"
 #include "src/pool/format.h"
 #include "src/pool/name_record.h"
 #include "src/vfs/engine/file.h"
@@ -34,9 +34,9 @@ struct FolderRecord {
   char path[pool::kMaxPath];
 };
 // Copies what was said of the folder, if that is still good. No lock.
-bool CopyRecentRecord(const lease::Standing& folder, FolderRecord* record);
-// `folder` is what its tally said before it was described. No lock.
-void KeepRecentRecord(const lease::Standing& folder, const FolderRecord& record);
+bool CopyRecentRecord(const lease::Coverage& folder, FolderRecord* record);
+// `folder` is what its entry said before it was described. No lock.
+void KeepRecentRecord(const lease::Coverage& folder, const FolderRecord& record);
 // A folder is moved: the paths of those below it change. No lock.
 void ForgetFolders();
 

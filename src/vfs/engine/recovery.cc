@@ -70,7 +70,7 @@ Recovery::Found Recovery::Inspect() {
   if (glance.id != 0) engine.mirror.Follow(settings.pool.c_str(), glance.id, glance.commit);
   const bool is_made = glance.kind == Kind::kMissing && settings.size > 0;
   if (glance.kind == Kind::kClean || is_made) return Found::kNothing;
-  if (glance.id != 0 && engine.tallies.WasLookedAt(glance.id, settings.emulate)) {
+  if (glance.id != 0 && engine.file_table.WasLookedAt(glance.id, settings.emulate)) {
     return Found::kNothing;
   }
   sys::Scratch<pool::Problem> problem;
@@ -83,8 +83,8 @@ Recovery::Found Recovery::Inspect() {
   }
   engine.mirror.Follow(settings.pool.c_str(), pool.id(), pool.view().superblock->commit);
   const Found found = FoundIn(pool);
-  if (found == Found::kNothing && engine.tallies.IsOf(pool.id())) {
-    engine.tallies.NoteLook(deaths, pool.durability() == pmem::Durability::kProcess);
+  if (found == Found::kNothing && engine.file_table.IsOf(pool.id())) {
+    engine.file_table.NoteLook(deaths, pool.durability() == pmem::Durability::kProcess);
   }
   pool.Close();
   return found;
@@ -110,8 +110,8 @@ Recovery::Outcome Recovery::RecoverWhole() {
     return Outcome::kFailed;
   }
   const bool clean = BringToFiles();
-  if (pool.alone() && clean && engine.tallies.IsOf(pool.id())) {
-    engine.tallies.RaiseCheckpoint(pool.checkpoint());
+  if (pool.alone() && clean && engine.file_table.IsOf(pool.id())) {
+    engine.file_table.RaiseCheckpoint(pool.checkpoint());
   }
   pool.Close();
   if (clean && recovered_.damaged_groups == 0) return Outcome::kDone;
@@ -176,7 +176,7 @@ bool Recovery::SomebodyDies(const pool::Seats& seats) const {
 // that is whole.
 bool Recovery::ReplayOrphans() {
   recovered_ = {};
-  engine.tallies.ForgetLook();
+  engine.file_table.ForgetLook();
   pool::Pool& pool = engine.pool();
   const pool::Seats& seats = pool.seats();
   const uint64_t begin = sys::Now(CLOCK_MONOTONIC);
@@ -236,8 +236,8 @@ bool Recovery::LookForOwners() {
   if (!engine.active()) return false;
   LookAfterDeaths();
   if (!engine.leases.is_open() || engine.checkpoint.is_open()) return false;
-  return !(engine.attached() && engine.tallies.IsOf(engine.pool_id())) &&
-         engine.tallies.LeaveIfUnused();
+  return !(engine.attached() && engine.file_table.IsOf(engine.pool_id())) &&
+         engine.file_table.LeaveIfUnused();
 }
 
 // The tables and locks of a child that shares our memory are its parent's: a process of its own,

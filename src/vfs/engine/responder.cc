@@ -96,8 +96,8 @@ void Responder::Run() {
 void Responder::LookForRoom() {
   engine.recovery.LookForOrphans();
   const pool::Pool& pool = engine.pool();
-  if (pool.seats().CountLeft() > 0 && engine.tallies.IsOf(pool.id())) {
-    engine.tallies.WantCheckpointAbove(engine.log.newest());
+  if (pool.seats().CountLeft() > 0 && engine.file_table.IsOf(pool.id())) {
+    engine.file_table.WantCheckpointAbove(engine.log.newest());
   }
 }
 

@@ -159,19 +159,19 @@ void DescribeAnew() {
 
 // A process that has waited for the file's pending groups (InFlight::Bypass) counts as in flight
 // until it is marked.
-void ForgetTally(const File& file) {
+void ForgetEntry(const File& file) {
   if (!engine.leases.is_open() || !engine.file_systems.MayBeShared(file.device)) return;
   engine.leases.MarkHandedOn(file.device, file.inode);
-  lease::Tally* tally = engine.tallies.Find(TagOf(file));
-  if (tally == nullptr) return;
-  const uint64_t lock = engine.tallies.Lock(*tally);
-  lease::Tallies::Forget(*tally);
-  engine.tallies.Unlock(*tally, lock);
+  lease::FileEntry* entry = engine.file_table.Find(TagOf(file));
+  if (entry == nullptr) return;
+  const uint64_t lock = engine.file_table.Lock(*entry);
+  lease::FileTable::Forget(*entry);
+  engine.file_table.Unlock(*entry, lock);
 }
 
 long PassThrough(File& file) {
   if (const long error = LeaveToKernel(file, State::kPassThrough, false); error < 0) return error;
-  ForgetTally(file);
+  ForgetEntry(file);
   return 0;
 }
 
@@ -227,7 +227,7 @@ bool HandOn(const File& file) {
   NVCACHE_CHECK(engine.table_lock.IsLocked());
   if (!engine.leases.is_open() || !engine.file_systems.MayBeShared(file.device)) return false;
   engine.leases.HandOn(file.device, file.inode);
-  return engine.tallies.Find(TagOf(file)) != nullptr;
+  return engine.file_table.Find(TagOf(file)) != nullptr;
 }
 
 long DrainExclusively(File& file) {

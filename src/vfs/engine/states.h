@@ -18,7 +18,7 @@
 //
 //   kKernel       the kernel has every byte, and fsync is real; we only watch whether it becomes
 //                 hot (heat.h). No page, no record of a cached file, no exclusive lease. If it has
-//                 a tally, it is write-through: its calls are in the log, too, and its fsync is
+//                 an entry, it is write-through: its calls are in the log, too, and its fsync is
 //                 nothing while it is known (through.h)
 //   kLent         the same, and somebody looks at the bytes where we cannot see: it stays so for as
 //                 long as it is open
@@ -52,7 +52,7 @@
 //   written_stamp, written_outside   -                     any                 -         -
 //   forever                         any                   -                   any       true
 //   exclusive lease                 no                    yes                 no        no
-//   its tally (through.h)           kPassThrough: another file's, or unknown.
+//   its entry (through.h)           kPassThrough: another file's, or unknown.
 //                                   kKernel, kLent: that, or known, and then each write is in the log.
 //                                   Else another file's: the process has nothing to say of it
 //
@@ -116,14 +116,14 @@ void CheckFields(const File& file);
 // ---- True of a file in its state.
 
 // The engine sees the use of the file no more where it is handed on to a program that is started
-// (Leases::HandOn). True: the file has a tally, of which something may be pending. Table
+// (Leases::HandOn). True: the file has an entry, of which something may be pending. Table
 // lock.
 bool HandOn(const File& file);
 // The log's paths of files that are the kernel's are old. Table lock.
 void DescribeAnew();
-// The file's tally is not believed any more, and other processes hear that it may be written
+// The file's entry is not believed any more, and other processes hear that it may be written
 // unseen. Table lock.
-void ForgetTally(const File& file);
+void ForgetEntry(const File& file);
 // Until nothing of the file is pending. File lock, exclusive. 0, or the write-back error.
 long DrainExclusively(File& file);
 // Size, and whether there are holes, from the kernel. File lock, exclusive, or nobody else yet.

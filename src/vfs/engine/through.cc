@@ -19,9 +19,9 @@ namespace nvcache::vfs {
 
 namespace {
 
-using lease::Standing;
-using lease::Tallies;
-using lease::Tally;
+using lease::Coverage;
+using lease::FileEntry;
+using lease::FileTable;
 using nvlog::Lsn;
 using nvlog::Outcome;
 
@@ -35,17 +35,17 @@ struct Identity {
   uint64_t device = 0, inode = 0, tag = 0;
 };
 
-// The descriptor's file, if it is the kernel's, and its tally; null: it has none. No lock.
-Tally* TallyOf(int fd, Identity* id) {
+// The descriptor's file, if it is the kernel's, and its entry; null: it has none. No lock.
+FileEntry* EntryOf(int fd, Identity* id) {
   Access access;
   if (!engine.leases.is_open() || access.Enter(fd, Access::kData) != 0 || access.cached()) {
     return nullptr;
   }
   File& file = access.file();
   *id = {file.device, file.inode, TagOf(file)};
-  Tally* tally = engine.tallies.Find(id->tag);
-  if (tally != nullptr && engine.turns.IsNews(file)) engine.turns.Look(file, fd, *tally, 0);
-  return tally;
+  FileEntry* entry = engine.file_table.Find(id->tag);
+  if (entry != nullptr && engine.turns.IsNews(file)) engine.turns.Look(file, fd, *entry, 0);
+  return entry;
 }
 
 // A record that says that the file is settled. File lock; with a pin. False: there is none.
@@ -64,26 +64,26 @@ bool LogSettled(int fd, File& file, Lsn bound, uint64_t bypasses) {
 }
 
 bool MayBeWrittenUnseen(const Identity& id) {
-  return engine.tallies.AnybodyInFlight(id.tag, id.device, id.inode) ||
+  return engine.file_table.AnybodyInFlight(id.tag, id.device, id.inode) ||
          engine.leases.IsHandedOn(id.device, id.inode);
 }
 
 // The effect of a sync on the file: everything below `bound` is void then. 0: the pool is not
 // there.
 struct Sync {
-  Standing then;
+  Coverage then;
   Lsn bound;
   bool somebody_passes;
 };
 
-Sync BeginSync(const Tally& tally, const Identity& id) {
+Sync BeginSync(const FileEntry& entry, const Identity& id) {
   Sync sync = {};
   const PoolPin pin;
   if (!pin.ok() || !engine.checkpoint.is_open() || !IsOwnTable()) return sync;
   for (;;) {
-    sync.then = Tallies::StandingOf(tally);
+    sync.then = FileTable::CoverageOf(entry);
     sync.bound = engine.log.Draw();
-    const Standing now = Tallies::StandingOf(tally);
+    const Coverage now = FileTable::CoverageOf(entry);
     if (now.tag == sync.then.tag && now.bypasses == sync.then.bypasses) break;
   }
   if (sync.then.tag != id.tag) sync.bound = 0;
@@ -93,11 +93,11 @@ Sync BeginSync(const Tally& tally, const Identity& id) {
 
 // The kernel tells a descriptor once of an error, and then that all is well: the pending bytes may
 // be nowhere but in the log, and stay. 0, or -EIO.
-long HearOfRefusal(Tally& tally, uint64_t tag) {
-  const Standing now = Tallies::StandingOf(tally);
+long HearOfRefusal(FileEntry& entry, uint64_t tag) {
+  const Coverage now = FileTable::CoverageOf(entry);
   if (now.tag != tag || !now.refused) return 0;
-  if (!engine.tallies.IsPending(tally)) {
-    Tallies::Change(tally, now, {tag, now.bypasses + 1, false, false});
+  if (!engine.file_table.IsPending(entry)) {
+    FileTable::Change(entry, now, {tag, now.bypasses + 1, false, false});
   }
   return -EIO;
 }
@@ -109,11 +109,11 @@ void AwaitName(int fd) {
   struct stat st;
   if (sys::IsSharing() || (sys::Fstat(fd, &st) == 0 && st.st_nlink > 0)) return;
   sys::InEngine inside;
-  engine.tallies.UnlockNames(engine.tallies.LockNames());
+  engine.file_table.UnlockNames(engine.file_table.LockNames());
 }
 
 // After it. False: its pending groups still are.
-bool EndSync(int fd, uint64_t tag, Tally& tally, const Sync& sync) {
+bool EndSync(int fd, uint64_t tag, FileEntry& entry, const Sync& sync) {
   const PoolPin pin;
   Access access;
   if (sync.bound == 0 || !pin.ok() || !IsOwnTable()) return false;
@@ -122,17 +122,17 @@ bool EndSync(int fd, uint64_t tag, Tally& tally, const Sync& sync) {
   }
   NoteBypasses(access.file(), sync.then.bypasses);
   if (!LogSettled(fd, access.file(), sync.bound, sync.then.bypasses)) return false;
-  Tallies::Raise(tally.settled, sync.bound);
+  FileTable::Raise(entry.settled, sync.bound);
   engine.checkpoint.NotePending();
   if (!sync.somebody_passes && engine.pool().seats().ThroughFailed() == 0) {
-    Tallies::Change(tally, {tag, sync.then.bypasses, false}, {tag, sync.then.bypasses, true});
+    FileTable::Change(entry, {tag, sync.then.bypasses, false}, {tag, sync.then.bypasses, true});
   }
   return true;
 }
 
 // The disk has lost something of the file, and perhaps of others.
-void NoteFailure(Tally& tally, uint64_t tag, long error) {
-  Tallies::Refuse(tally, tag);
+void NoteFailure(FileEntry& entry, uint64_t tag, long error) {
+  FileTable::Refuse(entry, tag);
   const PoolPin pin;
   if (pin.ok() && engine.checkpoint.is_open()) {
     engine.pool().seats().SetThroughFailed(static_cast<int>(-error));
@@ -156,14 +156,14 @@ bool HasFailed() {
 // Nothing of the file is pending any more: the checkpoint has passed it. Another process may have
 // to move that. False: not in this time, or never. (Of a pool that nobody uses, nobody can: it may
 // be gone, and the file another one with the same number.)
-bool AwaitCheckpoint(const Tally& tally) {
+bool AwaitCheckpoint(const FileEntry& entry) {
   const uint64_t begin = sys::Now(CLOCK_MONOTONIC);
-  for (uint64_t polls = 0; engine.tallies.IsPending(tally); ++polls) {
+  for (uint64_t polls = 0; engine.file_table.IsPending(entry); ++polls) {
     const bool moved = MoveCheckpoint();
     if (moved && sys::Now(CLOCK_MONOTONIC) - begin < kSyncPatienceNs) continue;
     if (HasFailed() || sys::Now(CLOCK_MONOTONIC) - begin >= kSyncPatienceNs) return false;
     if (polls % kPollsToLook == 0) {
-      engine.tallies.WantCheckpointAbove(tally.lsn.load());
+      engine.file_table.WantCheckpointAbove(entry.lsn.load());
       if (engine.recovery.LookForOwners()) return true;
     }
     sys::Pause(kPollNs);
@@ -201,13 +201,13 @@ void NoteCloseStamp(int fd, const Description& description) {
   const File& file = *description.file.load();
   if (!description.writes() && !file.said_open) return;
   if (!engine.leases.is_open() || !IsKernels(file.state.load())) return;
-  Tally* tally = engine.tallies.Find(TagOf(file));
+  FileEntry* entry = engine.file_table.Find(TagOf(file));
   struct stat st;
-  if (tally == nullptr) return;
-  const uint32_t stamped_at = Tallies::Progress(*tally);
-  if (!Tallies::StandingOf(*tally).known || sys::Fstat(fd, &st) < 0) return;
-  Tallies::CarryCloseStamp(*tally, StampOf(st.st_ctim, static_cast<uint64_t>(st.st_size)),
-                           stamped_at);
+  if (entry == nullptr) return;
+  const uint32_t stamped_at = FileTable::Progress(*entry);
+  if (!FileTable::CoverageOf(*entry).known || sys::Fstat(fd, &st) < 0) return;
+  FileTable::CarryCloseStamp(*entry, StampOf(st.st_ctim, static_cast<uint64_t>(st.st_size)),
+                             stamped_at);
 }
 
 void NoteCloseStamp(File& file) {
@@ -216,14 +216,14 @@ void NoteCloseStamp(File& file) {
   file.close_stamp = seen ? StampOf(st.st_ctim, static_cast<uint64_t>(st.st_size)) : 0;
 }
 
-bool MatchesCloseStamp(const Tally& tally, const struct stat& st) {
-  return tally.close_stamp.load() == StampOf(st.st_ctim, static_cast<uint64_t>(st.st_size));
+bool MatchesCloseStamp(const FileEntry& entry, const struct stat& st) {
+  return entry.close_stamp.load() == StampOf(st.st_ctim, static_cast<uint64_t>(st.st_size));
 }
 
-bool GetTag(Tally& tally, uint64_t tag) {
+bool GetTag(FileEntry& entry, uint64_t tag) {
   if (tag == 0) return false;
-  return engine.tallies.SetTag(tally, tag) ||
-         (engine.tallies.RemoveTag(tally) && engine.tallies.SetTag(tally, tag));
+  return engine.file_table.SetTag(entry, tag) ||
+         (engine.file_table.RemoveTag(entry) && engine.file_table.SetTag(entry, tag));
 }
 
 namespace {
@@ -233,10 +233,10 @@ bool IsWhole(const File& file) {
   return IsSynced(file) && file.changes.load() == file.changes_synced.load();
 }
 
-// Says that the file is handed over. `*then`: its tally's standing when it had the tag. The tally
+// Says that the file is handed over. `*then`: its entry's coverage when it had the tag. The entry
 // has the record's LSN before the tag: a process that may remove that finds the file pending. 0:
-// there is no room for the record, or another file has the tally; then nothing has happened.
-Lsn LogHandedOver(File& file, Tally& tally, Standing* then) {
+// there is no room for the record, or another file has the entry; then nothing has happened.
+Lsn LogHandedOver(File& file, FileEntry& entry, Coverage* then) {
   const uint64_t tag = TagOf(file);
   sys::Scratch<pool::FileRecord> scratch;
   for (pool::FileRecord* record = nullptr;; record = scratch.get()) {
@@ -245,9 +245,9 @@ Lsn LogHandedOver(File& file, Tally& tally, Standing* then) {
     const Outcome outcome = writer.BeginMark(nvlog::Kind::kHandedOver, 0, 0, record);
     if (outcome == Outcome::kUndeclared && record == nullptr) continue;
     if (outcome != Outcome::kDone) return 0;
-    Tallies::Raise(tally.lsn, writer.lsn());
-    if (!engine.tallies.SetTag(tally, tag)) return 0;
-    *then = Tallies::StandingOf(tally);
+    FileTable::Raise(entry.lsn, writer.lsn());
+    if (!engine.file_table.SetTag(entry, tag)) return 0;
+    *then = FileTable::CoverageOf(entry);
     return writer.Commit();
   }
 }
@@ -262,18 +262,18 @@ void LeaveKnown(const File& file) {
       !IsOwnTable() || engine.leases.lost() || engine.pool().seats().ThroughFailed() != 0) {
     return;
   }
-  Tally& tally = engine.tallies.At(id.tag);
-  if (!GetTag(tally, id.tag)) return;
-  const Standing then = Tallies::StandingOf(tally);
+  FileEntry& entry = engine.file_table.At(id.tag);
+  if (!GetTag(entry, id.tag)) return;
+  const Coverage then = FileTable::CoverageOf(entry);
   struct stat st;
   if (then.tag != id.tag || MayBeWrittenUnseen(id) || sys::Fstat(file.backing_fd, &st) < 0 ||
       st.st_nlink == 0 ||
       StampOf(st.st_ctim, static_cast<uint64_t>(st.st_size)) != file.close_stamp) {
     return;
   }
-  const uint32_t stamped_at = Tallies::Progress(tally);
-  if (Tallies::Change(tally, then, {id.tag, then.bypasses, true})) {
-    Tallies::CarryCloseStamp(tally, file.close_stamp, stamped_at);
+  const uint32_t stamped_at = FileTable::Progress(entry);
+  if (FileTable::Change(entry, then, {id.tag, then.bypasses, true})) {
+    FileTable::CarryCloseStamp(entry, file.close_stamp, stamped_at);
   }
 }
 
@@ -283,7 +283,7 @@ void BeginThrough(File& file, int fd) {
       !engine.checkpoint.UseFileSystem(fd, st))
     return;
   const uint64_t tag = TagOf(file);
-  if (GetTag(engine.tallies.At(tag), tag)) engine.files.SayOpen(file);
+  if (GetTag(engine.file_table.At(tag), tag)) engine.files.SayOpen(file);
 }
 
 bool JoinThrough(int fd) {
@@ -306,26 +306,26 @@ long BypassLogOf(int fd, InFlight* in_flight) {
 
 bool EndThrough(const File& file) {
   const uint64_t tag = TagOf(file);
-  if (engine.tallies.Find(tag) == nullptr) return true;
-  if (!engine.tallies.Join(engine.pool_id())) return false;
-  engine.tallies.RaiseCheckpoint(engine.pool().through_checkpoint());
-  Tally* tally = engine.tallies.Find(tag);
-  return tally == nullptr || engine.tallies.RemoveTag(*tally);
+  if (engine.file_table.Find(tag) == nullptr) return true;
+  if (!engine.file_table.Join(engine.pool_id())) return false;
+  engine.file_table.RaiseCheckpoint(engine.pool().through_checkpoint());
+  FileEntry* entry = engine.file_table.Find(tag);
+  return entry == nullptr || engine.file_table.RemoveTag(*entry);
 }
 
 bool HandOverFile(File& file) {
   NVCACHE_CHECK(file.lock.IsLockedExclusive() && file.pending.load() > 0);
   const uint64_t tag = TagOf(file);
   const Identity id = {file.device, file.inode, tag};
-  Tally& tally = engine.tallies.At(tag);
-  if (!IsOwnTable() || !engine.tallies.RemoveTag(tally)) return false;
+  FileEntry& entry = engine.file_table.At(tag);
+  if (!IsOwnTable() || !engine.file_table.RemoveTag(entry)) return false;
   engine.pool().MarkHandsOver();
   if (file.descriptions != nullptr) engine.files.SayOpen(file);
-  Standing then = {};
-  if (!engine.cleaner.HandOver(file, [&] { return LogHandedOver(file, tally, &then); }))
+  Coverage then = {};
+  if (!engine.cleaner.HandOver(file, [&] { return LogHandedOver(file, entry, &then); }))
     return false;
   if (then.tag == tag && IsWhole(file) && !MayBeWrittenUnseen(id)) {
-    Tallies::Change(tally, {tag, then.bypasses, false}, {tag, then.bypasses, true});
+    FileTable::Change(entry, {tag, then.bypasses, false}, {tag, then.bypasses, true});
   }
   engine.checkpoint.NotePending();
   return true;
@@ -333,39 +333,39 @@ bool HandOverFile(File& file) {
 
 // --------------------------------------------------------------------------------------- Settling
 
-long EndPending(const Tally& tally) {
-  const bool ended = !engine.tallies.IsPending(tally) || AwaitCheckpoint(tally);
+long EndPending(const FileEntry& entry) {
+  const bool ended = !engine.file_table.IsPending(entry) || AwaitCheckpoint(entry);
   return ended || !HasFailed() ? 0 : -EIO;
 }
 
 long SettleThrough(int fd) {
   Identity id;
-  Tally* tally = TallyOf(fd, &id);
-  if (tally == nullptr) return kNotOurs;
-  const Sync sync = BeginSync(*tally, id);
+  FileEntry* entry = EntryOf(fd, &id);
+  if (entry == nullptr) return kNotOurs;
+  const Sync sync = BeginSync(*entry, id);
   if (const long error = sys::Fsync(fd); error < 0) {
-    NoteFailure(*tally, id.tag, error);
+    NoteFailure(*entry, id.tag, error);
     return error;
   }
-  if (const long error = HearOfRefusal(*tally, id.tag); error < 0) return error;
+  if (const long error = HearOfRefusal(*entry, id.tag); error < 0) return error;
   AwaitName(fd);
-  if (EndSync(fd, id.tag, *tally, sync) || AwaitCheckpoint(*tally)) return 0;
+  if (EndSync(fd, id.tag, *entry, sync) || AwaitCheckpoint(*entry)) return 0;
   const PoolPin pin;
   return pin.ok() ? -EIO : 0;
 }
 
 namespace {
 
-// Whether the file is known, and the log can be trusted; kNotOurs: it has no tally.
+// Whether the file is known, and the log can be trusted; kNotOurs: it has no entry.
 long IsInLog(int fd) {
   Identity id;
-  Tally* tally = TallyOf(fd, &id);
-  if (tally == nullptr) return kNotOurs;
+  FileEntry* entry = EntryOf(fd, &id);
+  if (entry == nullptr) return kNotOurs;
   engine.files.BeginUse(fd);
   const PoolPin pin;
   const bool trusted = pin.ok() && IsOwnTable() && engine.pool().seats().ThroughFailed() == 0;
-  const TallyLock lock(*tally);
-  const Standing now = Tallies::StandingOf(*tally);
+  const EntryLock lock(*entry);
+  const Coverage now = FileTable::CoverageOf(*entry);
   if (now.tag != id.tag) return kNotOurs;
   return now.known && trusted ? 1 : 0;
 }

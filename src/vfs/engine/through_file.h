@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "src/lease/tally.h"
+#include "src/lease/file_table.h"
 #include "src/pool/format.h"
 #include "src/vfs/engine/engine.h"
 
@@ -17,18 +17,19 @@ inline uint64_t TagOf(const File& file) {
 }
 
 // With a pin.
-inline bool IsOwnTable() { return engine.tallies.IsOf(engine.pool_id()); }
+inline bool IsOwnTable() { return engine.file_table.IsOf(engine.pool_id()); }
 
-class TallyLock {
+class EntryLock {
  public:
-  explicit TallyLock(lease::Tally& tally) : tally_(tally), lock_(engine.tallies.Lock(tally)) {}
-  ~TallyLock() { engine.tallies.Unlock(tally_, lock_); }
-  TallyLock(const TallyLock&) = delete;
-  TallyLock& operator=(const TallyLock&) = delete;
-  bool IsOwn() const { return lease::Tallies::IsOwn(tally_, lock_); }
+  explicit EntryLock(lease::FileEntry& entry)
+      : entry_(entry), lock_(engine.file_table.Lock(entry)) {}
+  ~EntryLock() { engine.file_table.Unlock(entry_, lock_); }
+  EntryLock(const EntryLock&) = delete;
+  EntryLock& operator=(const EntryLock&) = delete;
+  bool IsOwn() const { return lease::FileTable::IsOwn(entry_, lock_); }
 
  private:
-  lease::Tally& tally_;
+  lease::FileEntry& entry_;
   const uint64_t lock_;
 };
 

@@ -15,9 +15,9 @@ namespace nvcache::vfs {
 namespace {
 
 using dramcache::Cursor;
-using lease::Standing;
-using lease::Tallies;
-using lease::Tally;
+using lease::Coverage;
+using lease::FileEntry;
+using lease::FileTable;
 using nvlog::Outcome;
 
 constexpr uint64_t kPageSize = pool::kPageSize;
@@ -53,7 +53,7 @@ class Position {
   const uint64_t done_;
 };
 
-// A write to a known file, with a pin and the tally's lock: from its first group to its last, so
+// A write to a known file, with a pin and the entry's lock: from its first group to its last, so
 // that the calls of other processes come before it or after it.
 struct ThroughWrite {
   Access& access;
@@ -61,8 +61,8 @@ struct ThroughWrite {
   bool appends;
   int fd;  // for the kernel's call
   Attempt* attempt;
-  Tally& tally;
-  const TallyLock& lock;
+  FileEntry& entry;
+  const EntryLock& lock;
   uint64_t bypasses;
 };
 
@@ -119,7 +119,7 @@ Next WriteBegun(const ThroughWrite& write, const Position& position, uint64_t at
   const auto written = static_cast<uint64_t>(n);
   const bool is_short = written < writer->length();
   if (is_short || !position.Holds(at, written)) {
-    Tallies::Forget(write.tally);
+    FileTable::Forget(write.entry);
     attempt.unlogged = true;
     if (is_short) return attempt.End(n);
     attempt.done += written;
@@ -127,7 +127,7 @@ Next WriteBegun(const ThroughWrite& write, const Position& position, uint64_t at
   }
   *cursor = source;
   attempt.done += written;
-  Tallies::Raise(write.tally.lsn, writer->Draw());
+  FileTable::Raise(write.entry.lsn, writer->Draw());
   if (!write.lock.IsOwn()) {
     attempt.unlogged = true;
     return Next::kBypass;
@@ -205,9 +205,9 @@ bool MustBypass(const Access& access, const WriteCall& call, uint64_t total, boo
          engine.pool().seats().ThroughFailed() != 0;
 }
 
-// With the tally's lock. kDone, kAwaitRoom; kBypass: recovery would not find the file, or somebody
+// With the entry's lock. kDone, kAwaitRoom; kBypass: recovery would not find the file, or somebody
 // has taken the lock away.
-Next LogTruncate(int fd, File& file, uint64_t length, Tally& tally, const TallyLock& lock,
+Next LogTruncate(int fd, File& file, uint64_t length, FileEntry& entry, const EntryLock& lock,
                  uint64_t bypasses) {
   sys::Scratch<pool::FileRecord> scratch;
   for (pool::FileRecord* record = nullptr;; record = scratch.get()) {
@@ -216,7 +216,7 @@ Next LogTruncate(int fd, File& file, uint64_t length, Tally& tally, const TallyL
     const Outcome outcome = writer.BeginMark(nvlog::Kind::kTruncate, length, 0, record);
     if (outcome == Outcome::kUndeclared && record == nullptr) continue;
     if (outcome != Outcome::kDone) return NextOf(outcome);
-    Tallies::Raise(tally.lsn, writer.Draw());
+    FileTable::Raise(entry.lsn, writer.Draw());
     if (!lock.IsOwn()) return Next::kBypass;
     writer.Commit();
     engine.checkpoint.NotePending();
@@ -236,9 +236,9 @@ Next WriteThrough(Access& access, const WriteCall& call, uint64_t total, const I
   const bool appends = access.AppendsTo({call.offset, total, call.flags});
   if (MustBypass(access, call, total, appends)) return Next::kBypass;
   const int fd = DescriptorFor(access, call, appends);
-  Tally& tally = *in_flight.tally();
-  const TallyLock lock(tally);
-  const Standing now = Tallies::StandingOf(tally);
+  FileEntry& entry = *in_flight.entry();
+  const EntryLock lock(entry);
+  const Coverage now = FileTable::CoverageOf(entry);
   if (now.tag != in_flight.tag() || !now.known || !IsOwnTable()) {
     // Its next fsync settles the file; but one that is written without has to be settled here.
     const bool settles = attempt->promises_sync && !attempt->Took(Next::kSettle);
@@ -246,7 +246,7 @@ Next WriteThrough(Access& access, const WriteCall& call, uint64_t total, const I
   }
   NoteBypasses(access.file(), now.bypasses);
   engine.checkpoint.NotePending();
-  return WriteGroups({access, call, appends, fd, attempt, tally, lock, now.bypasses}, total);
+  return WriteGroups({access, call, appends, fd, attempt, entry, lock, now.bypasses}, total);
 }
 
 // Once before the call: the log must not bring back a part of the bytes that the kernel cuts off.
@@ -257,16 +257,16 @@ Next TruncateThrough(Access& access, int fd, uint64_t length, const InFlight& in
   File& file = access.file();
   if (!pin.ok() || !engine.checkpoint.IsOfFileSystem(file.device)) return Next::kJoin;
   if (engine.pool().seats().ThroughFailed() != 0) return Next::kBypass;
-  Tally& tally = *in_flight.tally();
-  const TallyLock lock(tally);
-  const Standing now = Tallies::StandingOf(tally);
+  FileEntry& entry = *in_flight.entry();
+  const EntryLock lock(entry);
+  const Coverage now = FileTable::CoverageOf(entry);
   if (now.tag != in_flight.tag() || !now.known || !IsOwnTable()) return Next::kBypass;
   NoteBypasses(file, now.bypasses);
-  const auto log = [&] { return LogTruncate(fd, file, length, tally, lock, now.bypasses); };
+  const auto log = [&] { return LogTruncate(fd, file, length, entry, lock, now.bypasses); };
   if (const Next next = log(); next != Next::kDone) return next;
   const long result = sys::Ftruncate(fd, static_cast<off_t>(length));
   attempt->unlogged = result < 0 || log() != Next::kDone;
-  if (attempt->unlogged) Tallies::Forget(tally);
+  if (attempt->unlogged) FileTable::Forget(entry);
   return attempt->End(result);
 }
 

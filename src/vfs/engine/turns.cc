@@ -12,9 +12,9 @@ namespace nvcache::vfs {
 
 namespace {
 
-using lease::Standing;
-using lease::Tallies;
-using lease::Tally;
+using lease::Coverage;
+using lease::FileEntry;
+using lease::FileTable;
 
 // A descriptor of the program's; -1: none. Table lock.
 int DescriptorOf(const File& file) {
@@ -65,23 +65,23 @@ void Turns::GiveBackAll() {
 // at the file changes them, or is seen to be in flight.
 void Turns::Keep(File& file) {
   if (!engine.leases.is_open() || !IsKernels(file.state.load())) return;
-  Tally* tally = engine.tallies.Find(TagOf(file));
-  const int fd = tally != nullptr ? DescriptorOf(file) : -1;
+  FileEntry* entry = engine.file_table.Find(TagOf(file));
+  const int fd = entry != nullptr ? DescriptorOf(file) : -1;
   if (fd < 0) return;
-  const Standing now = Tallies::StandingOf(*tally);
-  const uint32_t stamped_at = Tallies::Progress(*tally);
+  const Coverage now = FileTable::CoverageOf(*entry);
+  const uint32_t stamped_at = FileTable::Progress(*entry);
   struct stat st;
   if (now.tag != TagOf(file) || sys::Fstat(fd, &st) < 0) return;
   // Another thread is at a call: it does not wait for the lock that is let go of.
-  if (engine.tallies.AnybodyChanges(now.tag, 0)) {
+  if (engine.file_table.AnybodyChanges(now.tag, 0)) {
     file.turn.store(turn_.load());
     List(file);
     return;
   }
   if (file.turn.load() == 0) file.turn.store(~uint64_t{0});
   file.bytes_stamp = BytesStamp(st);
-  Tallies::CarryCloseStamp(
-      *tally, now.known ? StampOf(st.st_ctim, static_cast<uint64_t>(st.st_size)) : 0, stamped_at);
+  FileTable::CarryCloseStamp(
+      *entry, now.known ? StampOf(st.st_ctim, static_cast<uint64_t>(st.st_size)) : 0, stamped_at);
 }
 
 void Turns::List(File& file) {
@@ -93,22 +93,22 @@ void Turns::List(File& file) {
 }
 
 // A file that was opened in this turn was looked at then.
-void Turns::Look(File& file, int fd, Tally& tally, uint32_t in_flight) {
+void Turns::Look(File& file, int fd, FileEntry& entry, uint32_t in_flight) {
   const uint64_t turn = turn_.load();
   const bool opened_since = file.turn.load() == 0;
   file.turn_fd.store(fd);
   if (!opened_since && !engine.leases.RemembersHandOn(file.device, file.inode)) {
-    const uint64_t stamp = tally.close_stamp.load();
-    const uint32_t stamped_at = tally.stamped_at.load();
+    const uint64_t stamp = entry.close_stamp.load();
+    const uint32_t stamped_at = entry.stamped_at.load();
     struct stat st;
     if (sys::Fstat(fd, &st) < 0) return;
-    if (!MatchesCloseStamp(tally, st)) {
-      const bool ours = stamp == 0 || tally.close_stamp.load() != stamp ||
-                        engine.tallies.AnybodyChanges(TagOf(file), in_flight) ||
-                        Tallies::Progress(tally) != stamped_at;
+    if (!MatchesCloseStamp(entry, st)) {
+      const bool ours = stamp == 0 || entry.close_stamp.load() != stamp ||
+                        engine.file_table.AnybodyChanges(TagOf(file), in_flight) ||
+                        FileTable::Progress(entry) != stamped_at;
       if (!ours && file.bytes_stamp != BytesStamp(st)) WrittenOutside(file, fd);
-      const TallyLock lock(tally);
-      if (Tallies::StandingOf(tally).tag == TagOf(file)) Tallies::Forget(tally);
+      const EntryLock lock(entry);
+      if (FileTable::CoverageOf(entry).tag == TagOf(file)) FileTable::Forget(entry);
     }
   }
   file.turn.store(turn);

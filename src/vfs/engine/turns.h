@@ -9,7 +9,7 @@
 //   the same lock once more      the process *takes turns*: from then on it caches nothing, and
 //                                its hot files are write-through, for it may be killed at any time,
 //                                and the next to have the lock knows of no log
-//   at the end of a turn         each file that was written in it: its tally keeps how it is
+//   at the end of a turn         each file that was written in it: its entry keeps how it is
 //   at the first write or sync   a file that is not as it was left was changed meanwhile. Nothing
 //   of the next turn             of it is known, and if nobody of us has done it, then a program
 //                                without NVCache has: the file's syncs are real from then on
@@ -22,7 +22,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "src/lease/tally.h"
+#include "src/lease/file_table.h"
 #include "src/vfs/engine/file.h"
 
 namespace nvcache::vfs {
@@ -42,7 +42,7 @@ class Turns {
   }
   // So it is looked at, before that happens by the descriptor. `in_flight`: so many calls of the
   // caller's are in flight for it. File lock, shared.
-  void Look(File& file, int fd, lease::Tally& tally, uint32_t in_flight);
+  void Look(File& file, int fd, lease::FileEntry& entry, uint32_t in_flight);
 
  private:
   void GiveBackAll();

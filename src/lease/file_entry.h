@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// A tally (tally.h), as it lies in the file that processes share.
-#ifndef NVCACHE_LEASE_TALLY_LINE_H_
-#define NVCACHE_LEASE_TALLY_LINE_H_
+// A file entry (file_table.h), as it lies in the file that processes share.
+#ifndef NVCACHE_LEASE_FILE_ENTRY_H_
+#define NVCACHE_LEASE_FILE_ENTRY_H_
 
 #include <atomic>
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace nvcache::lease {
 // It is a file's whose hash leads here; all zero: nobody's. Any process may look at any time. The
 // last three only grow, also from one file to the next: a late store, by a process that has lost
 // the lock, must say too little, or fail.
-struct alignas(64) Tally {
-  std::atomic<uint64_t> tag;  // the standing, in 16 bytes
+struct alignas(64) FileEntry {
+  std::atomic<uint64_t> tag;  // the coverage, in 16 bytes
   std::atomic<uint64_t> word;
   std::atomic<uint64_t> lock;        // its owner, a process, and how often it was taken
   std::atomic<uint64_t> lsn;         // no group of the file has a higher one
@@ -27,7 +27,7 @@ struct alignas(64) Tally {
       close_stamp;  // a file's stamp: when it was closed last, or when a
                     // process that had written to it let go of a lock; 0: not known
 };
-static_assert(sizeof(Tally) == 64);
+static_assert(sizeof(FileEntry) == 64);
 
 // A process says that it is at a call that changes a file and is in no log: from before it looks
 // for the file's tag, until the call is over. A count for each of some classes of files.
@@ -39,4 +39,4 @@ static_assert(sizeof(InFlightCounts) == 256);
 
 }  // namespace nvcache::lease
 
-#endif  // NVCACHE_LEASE_TALLY_LINE_H_
+#endif  // NVCACHE_LEASE_FILE_ENTRY_H_

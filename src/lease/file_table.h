@@ -1,47 +1,47 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Files that several processes write to, by way of the kernel and of a log (docs/write-through.md;
-// tests/protocol is the model). Each has a tally in the file of leases, where all processes of the
+// tests/protocol is the model). Each has an entry in the file of leases, where all processes of the
 // user find it, and a lock there that orders their writes. The lock is taken away from a process
 // that has died, or that does not move: so a process that has it looks whether it still does before
 // a write is committed.
 //
 // The table is of one pool at a time, that of the LSNs in it.
-#ifndef NVCACHE_LEASE_TALLY_H_
-#define NVCACHE_LEASE_TALLY_H_
+#ifndef NVCACHE_LEASE_FILE_TABLE_H_
+#define NVCACHE_LEASE_FILE_TABLE_H_
 
 #include <atomic>
 #include <cstdint>
 
+#include "src/lease/file_entry.h"
 #include "src/lease/tag.h"
-#include "src/lease/tally_line.h"
 
 namespace nvcache::lease {
 
 class Leases;
 
-// How long the owner of a tally's lock may not move, in ns: then it is taken for stopped.
+// How long the owner of an entry's lock may not move, in ns: then it is taken for stopped.
 inline constexpr uint64_t kLockPatience = 50 * 1000 * 1000;
 
 // The lock of names has another limit, for it is held over calls that may wait for a journal.
 inline constexpr uint64_t kNamesPatience = 1000 * 1000 * 1000;
 
-// A folder with two syncs within so many seconds gets a tally.
+// A folder with two syncs within so many seconds gets an entry.
 inline constexpr uint64_t kWarmSeconds = 10;
 
 // Words that are read, and change, in one step.
-struct Standing {
+struct Coverage {
   uint64_t tag;          // the file: TagOf(); 0: none
   uint64_t bypasses;     // counts calls that may have gone past the log
   bool known;            // every byte of the file is on the disk or in a log
   bool refused = false;  // a sync of the file has failed: nothing of it can be settled
-  bool operator==(const Standing&) const = default;
+  bool operator==(const Coverage&) const = default;
 };
 
-// A process that has a slot has the tallies.
-class Tallies {
+// A process that has a slot has the file_table.
+class FileTable {
  public:
-  explicit constexpr Tallies(Leases& leases) : leases_(leases) {}
+  explicit constexpr FileTable(Leases& leases) : leases_(leases) {}
 
   // ---- The table. One thread at a time.
   // It is of this pool, until the process ends or leaves it. False: it is another's.
@@ -79,7 +79,7 @@ class Tallies {
   // flight for each of them, or over.
   void BeginNaming() const;
   void EndNaming() const;
-  // Somebody has given a folder a tally. True: each process that lives was in between no more at
+  // Somebody has given a folder an entry. True: each process that lives was in between no more at
   // some time since; or that will not be soon.
   bool AwaitNaming() const;
   // Whether this process, when it passes for the one, is taken to pass for the other.
@@ -87,11 +87,11 @@ class Tallies {
   // Some process that lives has a call in flight for the folder, or one of its class, beyond `own`
   // calls of this one. More than there are would hide another thread's.
   bool AnybodyChanges(uint64_t tag, uint32_t own) const;
-  // Some folder has had a tally. A process that gives it one says so before. All are on one device
+  // Some folder has had an entry. A process that gives it one says so before. All are on one device
   // at a time.
   bool HasFolders() const;
   void NoteFolder(uint64_t device) const;
-  // The lock of names. A process that takes it from another one makes every tally unknown before
+  // The lock of names. A process that takes it from another one makes every entry unknown before
   // anybody has it: the other one may still make its call.
   uint64_t LockNames() const;
   bool IsOwnNames(uint64_t lock) const;
@@ -125,44 +125,44 @@ class Tallies {
   // Looked at with the file open. False also where that cannot be told.
   bool IsOpenElsewhere(uint64_t tag) const;
 
-  // ---- A tally
-  Tally& At(uint64_t tag) const;
+  // ---- An entry
+  FileEntry& At(uint64_t tag) const;
   // Null: the file has none.
-  Tally* Find(uint64_t tag) const;
+  FileEntry* Find(uint64_t tag) const;
   // A group of the file may count in recovery, or come.
-  bool IsPending(const Tally& tally) const;
+  bool IsPending(const FileEntry& entry) const;
 
-  static Standing StandingOf(const Tally& tally);
+  static Coverage CoverageOf(const FileEntry& entry);
   // False, and nothing is done: it is not `from` any more.
-  static bool Change(Tally& tally, const Standing& from, const Standing& to);
-  // The file or folder that has the tally is not known any more: something goes past the log.
-  static void Forget(Tally& tally);
-  // A sync of the file has failed, if it has the tally.
-  static void Refuse(Tally& tally, uint64_t tag);
+  static bool Change(FileEntry& entry, const Coverage& from, const Coverage& to);
+  // The file or folder that has the entry is not known any more: something goes past the log.
+  static void Forget(FileEntry& entry);
+  // A sync of the file has failed, if it has the entry.
+  static void Refuse(FileEntry& entry, uint64_t tag);
   static void Raise(std::atomic<uint64_t>& field, uint64_t lsn);
   // A number that changes with every call on the file that a process under NVCache makes.
-  static uint32_t Progress(const Tally& tally);
-  // Tally::close_stamp. `stamped_at`: Progress() before the file was looked at.
-  static void CarryCloseStamp(Tally& tally, uint64_t close_stamp, uint32_t stamped_at);
-  // The tally is the file's. False: it is another's.
-  bool SetTag(Tally& tally, uint64_t tag) const;
+  static uint32_t Progress(const FileEntry& entry);
+  // FileEntry::close_stamp. `stamped_at`: Progress() before the file was looked at.
+  static void CarryCloseStamp(FileEntry& entry, uint64_t close_stamp, uint32_t stamped_at);
+  // The entry is the file's. False: it is another's.
+  bool SetTag(FileEntry& entry, uint64_t tag) const;
   // Nobody's, unless something of its file is pending.
-  bool RemoveTag(Tally& tally) const;
+  bool RemoveTag(FileEntry& entry) const;
 
   // ---- Its lock
   // Returns the lock's word, for Unlock() and IsOwn(). A former owner has let go, or has lost it.
-  uint64_t Lock(Tally& tally) const;
-  static bool IsOwn(const Tally& tally, uint64_t lock) { return tally.lock.load() == lock; }
+  uint64_t Lock(FileEntry& entry) const;
+  static bool IsOwn(const FileEntry& entry, uint64_t lock) { return entry.lock.load() == lock; }
   // Does nothing if the lock was taken away meanwhile.
-  void Unlock(Tally& tally, uint64_t lock) const;
+  void Unlock(FileEntry& entry, uint64_t lock) const;
 
  private:
   uint64_t UnloggedSynced() const;
   uint64_t Own(uint64_t seen) const;
   bool IsStale(uint64_t lock) const;
-  bool TryLock(Tally& tally, uint64_t* lock) const;
-  bool TakeAway(Tally& tally, uint64_t seen, uint64_t* lock) const;
-  uint64_t Lock(Tally& tally, uint64_t patience) const;
+  bool TryLock(FileEntry& entry, uint64_t* lock) const;
+  bool TakeAway(FileEntry& entry, uint64_t seen, uint64_t* lock) const;
+  uint64_t Lock(FileEntry& entry, uint64_t patience) const;
   std::atomic<uint16_t>& Count(uint32_t slot, uint64_t tag) const;
 
   Leases& leases_;
@@ -170,4 +170,4 @@ class Tallies {
 
 }  // namespace nvcache::lease
 
-#endif  // NVCACHE_LEASE_TALLY_H_
+#endif  // NVCACHE_LEASE_FILE_TABLE_H_

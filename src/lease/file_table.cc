@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "src/lease/tally.h"
+#include "src/lease/file_table.h"
 
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -29,12 +29,12 @@ uint32_t OwnerOf(uint64_t lock) { return static_cast<uint32_t>(lock >> kOwnerShi
 constexpr uint64_t kKnown = 1, kRefused = 2;
 constexpr unsigned kBypassesShift = 2;
 
-uint64_t Word(const Standing& standing) {
-  return standing.bypasses << kBypassesShift | (standing.known ? kKnown : 0) |
-         (standing.refused ? kRefused : 0);
+uint64_t Word(const Coverage& coverage) {
+  return coverage.bypasses << kBypassesShift | (coverage.known ? kKnown : 0) |
+         (coverage.refused ? kRefused : 0);
 }
 
-// The bit in Shared::tagged. The low bits of a tag say which tally.
+// The bit in Shared::tagged. The low bits of a tag say which entry.
 uint8_t EighthOf(uint64_t tag) { return static_cast<uint8_t>(1u << (tag >> 61)); }
 
 // Shared::looked. 0: nobody has.
@@ -47,28 +47,28 @@ constexpr unsigned kSecondBits = 32;
 uint64_t Second() { return sys::Now(CLOCK_MONOTONIC) / 1000000000; }
 
 // The half of the lock that changes with each taking.
-sys::Word* Half(Tally& tally) { return reinterpret_cast<sys::Word*>(&tally.lock); }
+sys::Word* Half(FileEntry& entry) { return reinterpret_cast<sys::Word*>(&entry.lock); }
 
-void Nap(Tally& tally, uint64_t seen) {
+void Nap(FileEntry& entry, uint64_t seen) {
   const timespec time = {0, static_cast<long>(kNap)};
-  tally.waiters.fetch_add(1);
+  entry.waiters.fetch_add(1);
   // The owner's half has changed before it looks for those who sleep.
-  if (tally.lock.load() == seen) {
-    sys::Call(SYS_futex, sys::Address(Half(tally)), FUTEX_WAIT,
+  if (entry.lock.load() == seen) {
+    sys::Call(SYS_futex, sys::Address(Half(entry)), FUTEX_WAIT,
               static_cast<long>(static_cast<uint32_t>(seen)), sys::Address(&time));
   }
-  tally.waiters.fetch_sub(1);
+  entry.waiters.fetch_sub(1);
 }
 
 }  // namespace
 
 // -------------------------------------------------------------------------------------- The table
 
-bool Tallies::IsOf(uint64_t pool) const { return leases_.shared_->pool.load() == pool; }
+bool FileTable::IsOf(uint64_t pool) const { return leases_.shared_->pool.load() == pool; }
 
 // The one process that has it may clear it: nobody's groups are in it, but for the dead, whose pool
 // is not ours.
-bool Tallies::Join(uint64_t pool) const {
+bool FileTable::Join(uint64_t pool) const {
   constexpr int kAttempts = 4;  // others come, too
   for (int i = 0; i < kAttempts; ++i) {
     if (leases_.LockTable(F_RDLCK) && IsOf(pool)) return true;
@@ -78,12 +78,12 @@ bool Tallies::Join(uint64_t pool) const {
     }
     Shared& shared = *leases_.shared_;
     if (!IsOf(pool)) {
-      for (Tally& tally : shared.tallies) {
-        for (Standing now = StandingOf(tally); now.tag != 0 || now.known; now = StandingOf(tally)) {
-          Change(tally, now, {0, now.bypasses + 1, false});
+      for (FileEntry& entry : shared.entries) {
+        for (Coverage now = CoverageOf(entry); now.tag != 0 || now.known; now = CoverageOf(entry)) {
+          Change(entry, now, {0, now.bypasses + 1, false});
         }
-        tally.lsn.store(0);
-        tally.settled.store(0);
+        entry.lsn.store(0);
+        entry.settled.store(0);
       }
       for (auto& tagged : shared.tagged) tagged.store(0);
       shared.looked.store(0);
@@ -101,13 +101,13 @@ bool Tallies::Join(uint64_t pool) const {
   return false;
 }
 
-void Tallies::NoteLook(uint32_t deaths, bool emulated) const {
+void FileTable::NoteLook(uint32_t deaths, bool emulated) const {
   leases_.shared_->looked.store(LookOf(deaths, emulated));
 }
 
-void Tallies::ForgetLook() const { leases_.shared_->looked.store(0); }
+void FileTable::ForgetLook() const { leases_.shared_->looked.store(0); }
 
-bool Tallies::WasLookedAt(uint64_t pool, bool emulate) const {
+bool FileTable::WasLookedAt(uint64_t pool, bool emulate) const {
   const Shared& shared = *leases_.shared_;
   const uint64_t looked = shared.looked.load();
   const uint32_t deaths = shared.deaths.load();
@@ -116,26 +116,28 @@ bool Tallies::WasLookedAt(uint64_t pool, bool emulate) const {
          leases_.IsLockedElsewhere(kTableByte) && !leases_.HasDeadOwner();
 }
 
-void Tallies::Leave() const { leases_.LockTable(F_UNLCK); }
+void FileTable::Leave() const { leases_.LockTable(F_UNLCK); }
 
-bool Tallies::LeaveIfUnused() const {
+bool FileTable::LeaveIfUnused() const {
   return leases_.LockTable(F_WRLCK) && leases_.LockTable(F_UNLCK);
 }
 
-uint64_t Tallies::checkpoint() const { return leases_.shared_->checkpoint.load(); }
+uint64_t FileTable::checkpoint() const { return leases_.shared_->checkpoint.load(); }
 
-void Tallies::RaiseCheckpoint(uint64_t lsn) const { Raise(leases_.shared_->checkpoint, lsn); }
+void FileTable::RaiseCheckpoint(uint64_t lsn) const { Raise(leases_.shared_->checkpoint, lsn); }
 
-void Tallies::WantCheckpointAbove(uint64_t lsn) const {
+void FileTable::WantCheckpointAbove(uint64_t lsn) const {
   Raise(leases_.shared_->wanted, lsn);
   leases_.NudgeAll();
 }
 
-bool Tallies::IsCheckpointWanted() const { return leases_.shared_->wanted.load() >= checkpoint(); }
+bool FileTable::IsCheckpointWanted() const {
+  return leases_.shared_->wanted.load() >= checkpoint();
+}
 
 // ---------------------------------------------------------------------------------------- Passing
 
-std::atomic<uint16_t>& Tallies::Count(uint32_t slot, uint64_t tag) const {
+std::atomic<uint16_t>& FileTable::Count(uint32_t slot, uint64_t tag) const {
   NVCACHE_CHECK(slot < kMaxProcesses);
   Slot& line = leases_.shared_->slots[slot];
   if (line.levels.load(std::memory_order_relaxed) == 0) return line.in_flight;
@@ -144,16 +146,16 @@ std::atomic<uint16_t>& Tallies::Count(uint32_t slot, uint64_t tag) const {
 
 // With a full fence behind it: no later load comes before it. A slot that was lost is another
 // process's.
-void Tallies::BeginInFlight(uint64_t tag) const {
+void FileTable::BeginInFlight(uint64_t tag) const {
   if (!leases_.lost()) Count(leases_.slot_, tag).fetch_add(1);
 }
 
-void Tallies::EndInFlight(uint64_t tag) const {
+void FileTable::EndInFlight(uint64_t tag) const {
   if (!leases_.lost()) Count(leases_.slot_, tag).fetch_sub(1);
 }
 
 // A process that passes has shared the file before: so the others of the class are told apart.
-bool Tallies::AnybodyInFlight(uint64_t tag, uint64_t device, uint64_t inode) const {
+bool FileTable::AnybodyInFlight(uint64_t tag, uint64_t device, uint64_t inode) const {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const uint32_t n = leases_.mark();
   const uint64_t number = NumberTagOf(device, inode);
@@ -166,15 +168,15 @@ bool Tallies::AnybodyInFlight(uint64_t tag, uint64_t device, uint64_t inode) con
 
 // ------------------------------------------------------------------------------------------ Names
 
-void Tallies::BeginNaming() const {
+void FileTable::BeginNaming() const {
   if (!leases_.lost()) leases_.shared_->slots[leases_.slot_].naming.fetch_add(1);
 }
 
-void Tallies::EndNaming() const {
+void FileTable::EndNaming() const {
   if (!leases_.lost()) leases_.shared_->slots[leases_.slot_].naming.fetch_sub(1);
 }
 
-bool Tallies::AwaitNaming() const {
+bool FileTable::AwaitNaming() const {
   constexpr int kNamingSpins = 1000;
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const uint32_t n = leases_.mark();
@@ -193,11 +195,11 @@ bool Tallies::AwaitNaming() const {
   return true;
 }
 
-bool Tallies::AreOneClass(uint64_t a, uint64_t b) const {
+bool FileTable::AreOneClass(uint64_t a, uint64_t b) const {
   return &Count(leases_.slot_, a) == &Count(leases_.slot_, b);
 }
 
-bool Tallies::AnybodyChanges(uint64_t tag, uint32_t own) const {
+bool FileTable::AnybodyChanges(uint64_t tag, uint32_t own) const {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const uint32_t n = leases_.mark();
   for (uint32_t slot = 0; slot < n; ++slot) {
@@ -209,47 +211,47 @@ bool Tallies::AnybodyChanges(uint64_t tag, uint32_t own) const {
   return false;
 }
 
-bool Tallies::HasFolders() const { return leases_.shared_->folders.load() != 0; }
+bool FileTable::HasFolders() const { return leases_.shared_->folders.load() != 0; }
 
 // Nobody has noted the calls that were made before this device's first folder came.
-void Tallies::NoteFolder(uint64_t device) const {
+void FileTable::NoteFolder(uint64_t device) const {
   Shared& shared = *leases_.shared_;
   if (shared.folders.load() == device) return;
   shared.unlogged.fetch_add(1);
   shared.folders.store(device);
 }
 
-uint64_t Tallies::LockNames() const { return Lock(leases_.shared_->names, kNamesPatience); }
+uint64_t FileTable::LockNames() const { return Lock(leases_.shared_->names, kNamesPatience); }
 
-bool Tallies::IsOwnNames(uint64_t lock) const { return IsOwn(leases_.shared_->names, lock); }
+bool FileTable::IsOwnNames(uint64_t lock) const { return IsOwn(leases_.shared_->names, lock); }
 
-void Tallies::UnlockNames(uint64_t lock) const { Unlock(leases_.shared_->names, lock); }
+void FileTable::UnlockNames(uint64_t lock) const { Unlock(leases_.shared_->names, lock); }
 
-void Tallies::NoteUnlogged(uint64_t device) const {
+void FileTable::NoteUnlogged(uint64_t device) const {
   const uint64_t folders = leases_.shared_->folders.load();
   if (folders != 0 && (device == 0 || device == folders)) leases_.shared_->unlogged.fetch_add(1);
 }
 
-uint64_t Tallies::Unlogged() const { return leases_.shared_->unlogged.load(); }
+uint64_t FileTable::Unlogged() const { return leases_.shared_->unlogged.load(); }
 
-uint64_t Tallies::UnloggedSynced() const { return leases_.shared_->unlogged_synced.load(); }
+uint64_t FileTable::UnloggedSynced() const { return leases_.shared_->unlogged_synced.load(); }
 
-void Tallies::RaiseUnloggedSynced(uint64_t unlogged) const {
+void FileTable::RaiseUnloggedSynced(uint64_t unlogged) const {
   Raise(leases_.shared_->unlogged_synced, unlogged);
 }
 
-void Tallies::NoteUnloggedAwaited() const {
+void FileTable::NoteUnloggedAwaited() const {
   const uint64_t before = leases_.shared_->unlogged_awaited.load();
   leases_.shared_->unlogged_awaited.store(before << kSecondBits | Second());
 }
 
-bool Tallies::WereUnloggedAwaited() const {
+bool FileTable::WereUnloggedAwaited() const {
   const uint64_t then = leases_.shared_->unlogged_awaited.load() >> kSecondBits;
   return then != 0 && Second() - then <= kWarmSeconds;
 }
 
 // In one word: part of the tag, and the second.
-bool Tallies::WarmUp(uint64_t tag) const {
+bool FileTable::WarmUp(uint64_t tag) const {
   const uint64_t now = Second();
   const uint64_t word = tag << kSecondBits | now;
   const uint64_t before = At(tag).warmed.exchange(word);
@@ -262,199 +264,201 @@ bool Tallies::WarmUp(uint64_t tag) const {
 // For the other marks both err on the safe side.
 
 // The program may have put another file in the place of ours, which may have locks of its own.
-void Tallies::SayOpen(uint64_t tag) const {
+void FileTable::SayOpen(uint64_t tag) const {
   if (leases_.Sound()) leases_.SetLock(ByteOfOpen(tag), F_RDLCK);
 }
 
-void Tallies::SayClosed(uint64_t tag) const {
+void FileTable::SayClosed(uint64_t tag) const {
   if (leases_.Sound()) leases_.SetLock(ByteOfOpen(tag), F_UNLCK);
 }
 
-bool Tallies::IsOpenElsewhere(uint64_t tag) const {
+bool FileTable::IsOpenElsewhere(uint64_t tag) const {
   return leases_.Sound() && leases_.IsLockedElsewhere(ByteOfOpen(tag));
 }
 
-// --------------------------------------------------------------------------------------- A tally
+// --------------------------------------------------------------------------------------- An entry
 
-Tally& Tallies::At(uint64_t tag) const { return leases_.shared_->tallies[tag % kTallies]; }
-
-// A process that sets the tag has set the bit before.
-Tally* Tallies::Find(uint64_t tag) const {
-  if (tag == 0 || (leases_.shared_->tagged[tag % kTallies].load() & EighthOf(tag)) == 0)
-    return nullptr;
-  Tally& tally = At(tag);
-  return tally.tag.load() == tag ? &tally : nullptr;
+FileEntry& FileTable::At(uint64_t tag) const {
+  return leases_.shared_->entries[tag % kFileEntries];
 }
 
-bool Tallies::IsPending(const Tally& tally) const {
-  const uint64_t lsn = tally.lsn.load();
-  return lsn >= checkpoint() && lsn >= tally.settled.load() && lsn != 0;
+// A process that sets the tag has set the bit before.
+FileEntry* FileTable::Find(uint64_t tag) const {
+  if (tag == 0 || (leases_.shared_->tagged[tag % kFileEntries].load() & EighthOf(tag)) == 0)
+    return nullptr;
+  FileEntry& entry = At(tag);
+  return entry.tag.load() == tag ? &entry : nullptr;
+}
+
+bool FileTable::IsPending(const FileEntry& entry) const {
+  const uint64_t lsn = entry.lsn.load();
+  return lsn >= checkpoint() && lsn >= entry.settled.load() && lsn != 0;
 }
 
 // A tag goes only with a change of the other half.
-Standing Tallies::StandingOf(const Tally& tally) {
+Coverage FileTable::CoverageOf(const FileEntry& entry) {
   for (;;) {
-    const uint64_t word = tally.word.load();
-    const uint64_t tag = tally.tag.load();
-    if (tally.word.load() == word) {
+    const uint64_t word = entry.word.load();
+    const uint64_t tag = entry.tag.load();
+    if (entry.word.load() == word) {
       return {tag, word >> kBypassesShift, (word & kKnown) != 0, (word & kRefused) != 0};
     }
   }
 }
 
-bool Tallies::Change(Tally& tally, const Standing& from, const Standing& to) {
-  static_assert(offsetof(Tally, word) == offsetof(Tally, tag) + sizeof(uint64_t));
+bool FileTable::Change(FileEntry& entry, const Coverage& from, const Coverage& to) {
+  static_assert(offsetof(FileEntry, word) == offsetof(FileEntry, tag) + sizeof(uint64_t));
   NVCACHE_CHECK(from.tag == 0 || to.tag == from.tag || to.bypasses > from.bypasses);
   NVCACHE_CHECK(!to.known || (to.tag != 0 && !to.refused));
   uint64_t tag = from.tag, word = Word(from);
   bool changed;
   // The compiler would call a function for it that is not there.
   asm volatile("lock cmpxchg16b %1"
-               : "=@ccz"(changed), "+m"(*reinterpret_cast<char(*)[16]>(&tally)), "+a"(tag),
+               : "=@ccz"(changed), "+m"(*reinterpret_cast<char(*)[16]>(&entry)), "+a"(tag),
                  "+d"(word)
                : "b"(to.tag), "c"(Word(to))
                : "memory");
   return changed;
 }
 
-void Tallies::Forget(Tally& tally) {
+void FileTable::Forget(FileEntry& entry) {
   for (;;) {
-    const Standing now = StandingOf(tally);
-    if (Change(tally, now, {now.tag, now.bypasses + 1, false, now.refused})) return;
+    const Coverage now = CoverageOf(entry);
+    if (Change(entry, now, {now.tag, now.bypasses + 1, false, now.refused})) return;
   }
 }
 
-// A process that has a tally's lock may be about to commit a group.
-bool Tallies::ForgetAll() const {
+// A process that has an entry's lock may be about to commit a group.
+bool FileTable::ForgetAll() const {
   Shared& shared = *leases_.shared_;
   if (shared.pool.load() == 0) return false;
   bool pending = false;
   const uint64_t names = LockNames();
   constexpr uint32_t kAtOnce = sizeof(uint64_t);
-  for (uint32_t first = 0; first < kTallies; first += kAtOnce) {
+  for (uint32_t first = 0; first < kFileEntries; first += kAtOnce) {
     const auto* eight = reinterpret_cast<const uint64_t*>(&shared.tagged[first]);
     if (__atomic_load_n(eight, __ATOMIC_RELAXED) == 0) continue;
     for (uint32_t i = first; i < first + kAtOnce; ++i) {
-      Tally& tally = shared.tallies[i];
-      if (StandingOf(tally).tag == 0) continue;
-      const uint64_t lock = Lock(tally);
-      Forget(tally);
-      Unlock(tally, lock);
-      pending = pending || IsPending(tally);
+      FileEntry& entry = shared.entries[i];
+      if (CoverageOf(entry).tag == 0) continue;
+      const uint64_t lock = Lock(entry);
+      Forget(entry);
+      Unlock(entry, lock);
+      pending = pending || IsPending(entry);
     }
   }
   UnlockNames(names);
   return pending;
 }
 
-void Tallies::Refuse(Tally& tally, uint64_t tag) {
+void FileTable::Refuse(FileEntry& entry, uint64_t tag) {
   for (;;) {
-    const Standing now = StandingOf(tally);
-    if (now.tag != tag || Change(tally, now, {tag, now.bypasses + 1, false, true})) return;
+    const Coverage now = CoverageOf(entry);
+    if (now.tag != tag || Change(entry, now, {tag, now.bypasses + 1, false, true})) return;
   }
 }
 
-void Tallies::Raise(std::atomic<uint64_t>& field, uint64_t lsn) {
+void FileTable::Raise(std::atomic<uint64_t>& field, uint64_t lsn) {
   uint64_t seen = field.load();
   while (seen < lsn && !field.compare_exchange_weak(seen, lsn)) {
   }
 }
 
-uint32_t Tallies::Progress(const Tally& tally) {
+uint32_t FileTable::Progress(const FileEntry& entry) {
   constexpr uint64_t kMix = 0x9e3779b97f4a7c15u;
-  const uint64_t bypasses = StandingOf(tally).bypasses;
-  return static_cast<uint32_t>((tally.lsn.load() * kMix ^ bypasses) * kMix >> 32);
+  const uint64_t bypasses = CoverageOf(entry).bypasses;
+  return static_cast<uint32_t>((entry.lsn.load() * kMix ^ bypasses) * kMix >> 32);
 }
 
-void Tallies::CarryCloseStamp(Tally& tally, uint64_t stamp, uint32_t stamped_at) {
-  tally.close_stamp.store(0);
-  tally.stamped_at.store(stamped_at);
-  tally.close_stamp.store(stamp);
+void FileTable::CarryCloseStamp(FileEntry& entry, uint64_t stamp, uint32_t stamped_at) {
+  entry.close_stamp.store(0);
+  entry.stamped_at.store(stamped_at);
+  entry.close_stamp.store(stamp);
 }
 
-bool Tallies::SetTag(Tally& tally, uint64_t tag) const {
-  std::atomic<uint8_t>& tagged = leases_.shared_->tagged[tag % kTallies];
-  NVCACHE_CHECK(&tally == &At(tag));
+bool FileTable::SetTag(FileEntry& entry, uint64_t tag) const {
+  std::atomic<uint8_t>& tagged = leases_.shared_->tagged[tag % kFileEntries];
+  NVCACHE_CHECK(&entry == &At(tag));
   if (tag == 0) return false;
   if ((tagged.load() & EighthOf(tag)) == 0) tagged.fetch_or(EighthOf(tag));
   for (;;) {
-    const Standing now = StandingOf(tally);
+    const Coverage now = CoverageOf(entry);
     if (now.tag != 0) return now.tag == tag;
-    if (Change(tally, now, {tag, now.bypasses, false})) return true;
+    if (Change(entry, now, {tag, now.bypasses, false})) return true;
   }
 }
 
-bool Tallies::RemoveTag(Tally& tally) const {
-  const Standing now = StandingOf(tally);
+bool FileTable::RemoveTag(FileEntry& entry) const {
+  const Coverage now = CoverageOf(entry);
   if (now.tag == 0) return true;
-  const uint64_t lock = Lock(tally);
-  const bool removed = !IsPending(tally) && Change(tally, now, {0, now.bypasses + 1, false});
-  Unlock(tally, lock);
+  const uint64_t lock = Lock(entry);
+  const bool removed = !IsPending(entry) && Change(entry, now, {0, now.bypasses + 1, false});
+  Unlock(entry, lock);
   return removed;
 }
 
 // --------------------------------------------------------------------------------------- The lock
 
 // The lock's value when this process takes it.
-uint64_t Tallies::Own(uint64_t seen) const {
+uint64_t FileTable::Own(uint64_t seen) const {
   return uint64_t{leases_.slot_ + 1} << kOwnerShift | (leases_.life_ & kLifeMask) << kLifeShift |
          ((seen + 1) & kTimesMask);
 }
 
 // Its owner has died.
-bool Tallies::IsStale(uint64_t lock) const {
+bool FileTable::IsStale(uint64_t lock) const {
   const uint32_t slot = OwnerOf(lock) - 1;
   const uint64_t life = leases_.shared_->slots[slot].life.load() & kLifeMask;
   return life != (lock >> kLifeShift & kLifeMask) || leases_.IsDead(slot);
 }
 
-bool Tallies::TryLock(Tally& tally, uint64_t* lock) const {
-  uint64_t seen = tally.lock.load();
+bool FileTable::TryLock(FileEntry& entry, uint64_t* lock) const {
+  uint64_t seen = entry.lock.load();
   *lock = Own(seen);
-  return OwnerOf(seen) == 0 && tally.lock.compare_exchange_strong(seen, *lock);
+  return OwnerOf(seen) == 0 && entry.lock.compare_exchange_strong(seen, *lock);
 }
 
 // Nobody uses the lock before the file is unknown. The old owner is in flight until it has come
 // back or died, and finds its loss.
-bool Tallies::TakeAway(Tally& tally, uint64_t seen, uint64_t* lock) const {
+bool FileTable::TakeAway(FileEntry& entry, uint64_t seen, uint64_t* lock) const {
   *lock = Own(seen);
-  if (!tally.lock.compare_exchange_strong(seen, *lock)) return false;
-  Forget(tally);
-  if (&tally == &leases_.shared_->names) {
-    for (Tally& other : leases_.shared_->tallies) Forget(other);
+  if (!entry.lock.compare_exchange_strong(seen, *lock)) return false;
+  Forget(entry);
+  if (&entry == &leases_.shared_->names) {
+    for (FileEntry& other : leases_.shared_->entries) Forget(other);
   }
   return true;
 }
 
-uint64_t Tallies::Lock(Tally& tally) const { return Lock(tally, kLockPatience); }
+uint64_t FileTable::Lock(FileEntry& entry) const { return Lock(entry, kLockPatience); }
 
-uint64_t Tallies::Lock(Tally& tally, uint64_t patience) const {
+uint64_t FileTable::Lock(FileEntry& entry, uint64_t patience) const {
   uint64_t lock = 0;
   for (int i = 0; i < kSpins; ++i) {
-    if (TryLock(tally, &lock)) return lock;
+    if (TryLock(entry, &lock)) return lock;
     asm volatile("pause");
   }
-  uint64_t seen = tally.lock.load();
+  uint64_t seen = entry.lock.load();
   for (uint64_t since = sys::Now(CLOCK_MONOTONIC);;) {
-    if (TryLock(tally, &lock)) return lock;
+    if (TryLock(entry, &lock)) return lock;
     const uint64_t now = sys::Now(CLOCK_MONOTONIC);
-    const uint64_t present = tally.lock.load();
+    const uint64_t present = entry.lock.load();
     if (present != seen) {
       seen = present;
       since = now;
     }
     if (OwnerOf(seen) == 0) continue;
     const bool over = now - since >= patience;
-    if ((over || IsStale(seen)) && TakeAway(tally, seen, &lock)) return lock;
-    Nap(tally, seen);
+    if ((over || IsStale(seen)) && TakeAway(entry, seen, &lock)) return lock;
+    Nap(entry, seen);
   }
 }
 
-void Tallies::Unlock(Tally& tally, uint64_t lock) const {
+void FileTable::Unlock(FileEntry& entry, uint64_t lock) const {
   const uint64_t free = (lock + 1) & kTimesMask;
-  if (!tally.lock.compare_exchange_strong(lock, free)) return;
-  if (tally.waiters.load() != 0) {
-    sys::Call(SYS_futex, sys::Address(Half(tally)), FUTEX_WAKE, 1);
+  if (!entry.lock.compare_exchange_strong(lock, free)) return;
+  if (entry.waiters.load() != 0) {
+    sys::Call(SYS_futex, sys::Address(Half(entry)), FUTEX_WAKE, 1);
   }
 }
 
