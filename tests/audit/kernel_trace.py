@@ -173,7 +173,7 @@ class Audit:
         elif name in ("dup", "dup2", "dup3") or name == "fcntl" and "F_DUPFD" in arguments:
             self.duplicated(process, descriptors[0][0], int(result))
         elif name in FORKS:
-            self.forked(process, arguments, int(result))
+            self.forked(process, ours, arguments, int(result))
         elif name.startswith("exec"):
             process.execute()
         elif name == "mmap" and descriptors:
@@ -241,11 +241,12 @@ class Audit:
             if fd <= 2:
                 self.give(process, fd, "standard")
 
-    def forked(self, process, arguments, child):
+    def forked(self, process, ours, arguments, child):
         if "CLONE_FILES" in arguments:  # a thread, or who loads libpmem in one's place
             self.processes[child] = process
         else:
-            for fd in process.files:
+            # The library's own child makes a call that a filter may forbid, and ends.
+            for fd in () if ours else process.files:
                 self.give(process, fd, "fork")
             self.processes[child] = process.fork()
         for pointer, text in self.waiting.pop(child, ()):
