@@ -5,6 +5,7 @@ A folder is built once for several parts: what is there is not built again. The 
 tests/, as a rule (tests/CMakeLists.txt)."""
 
 import dataclasses
+import os
 import subprocess
 from typing import Callable
 
@@ -98,6 +99,12 @@ def crash(run):
     run.ctest("build", *all_with(*labels))
 
 
+def power(run):
+    release(run, *tests_of("power"))
+    run.command("kernel of the guest", ["tests/power/guest_image.py", "build/power-guest"], env=dict(os.environ, PYTHONPATH="tests"))
+    run.ctest("build", *all_with("power"))
+
+
 def bench(run):
     release(run, "all", bench=True)
     run.ctest("build", *all_with("bench"))
@@ -132,7 +139,7 @@ PARTS = (
          of("protocol", "names", "trust", labels=("simulation",), needs=("tests/mirror/simulation/all",))),
     Part("crash", "every memory image that a crash can leave, mutants of the engine; by night, fuzzers",
          ("src", "tests/crash", "tests/fuzz"), crash),
-    Part("power", "power failures of a virtual machine", (*SHIPPED, "tests/power"), of("power")),
+    Part("power", "power failures of a virtual machine", (*SHIPPED, "tests/power"), power),
     Part("kill", "processes that are killed, disks that fail, in what order others see it",
          (*SHIPPED, "tests/kill", "tests/faults", "tests/order"), of("kill", "faults", "order", needs=("power_agent",))),
     Part("programs", "databases and tools as Debian packages them", (*SHIPPED, "tests/programs"), of("programs")),

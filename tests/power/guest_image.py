@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """Makes the guest: a kernel and an initial RAM disk, from Debian packages and programs that were
 built here. Nothing is installed, and there is no root file system but the RAM disk."""
@@ -11,6 +12,7 @@ import re
 import shutil
 import stat
 import subprocess
+import sys
 import tarfile
 import tempfile
 
@@ -307,3 +309,17 @@ class Image:
         self.kernel = self.folder / "vmlinux"
         self.ram_disk = pathlib.Path(folder) / "ram-disk"
         self.ram_disk.write_bytes(ram_disk(self.folder, build, agent, postgres))
+
+
+def main():
+    """Fetches the kernel, for tests have no network of their own."""
+    try:
+        print(f"kernel of the guest: {kernel(pathlib.Path(sys.argv[1])).name}")
+    except Missing as problem:
+        print(f"there is no kernel for the guest: {problem}")
+        return 77
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
