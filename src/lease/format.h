@@ -25,11 +25,9 @@ namespace nvcache::lease {
 // The file's name: this, and the user's number.
 inline constexpr const char* kFilePrefix = "nvcache-leases-";
 
-// "NVLEASE", and the version of the layout and of the hash; or that it is not the one file
-// (election.h).
+// "NVLEASE", and the version of the layout and of the hash.
 inline constexpr unsigned kVersionBits = 8;
 inline constexpr uint64_t kFormat = (uint64_t{0x4e564c45415345} << kVersionBits) + 12;
-inline constexpr uint64_t kCandidate = kFormat | ((1u << kVersionBits) - 1);
 
 // A cell: part of a file's tag (NumberTagOf), how many files with it its process uses, how many of
 // these exclusively, which are no more, and whether one was handed on (Leases::HandOn), which any

@@ -7,8 +7,8 @@
 #include <algorithm>
 
 #include "src/lease/asking.h"
-#include "src/lease/election.h"
 #include "src/lease/format.h"
+#include "src/lease/shared_file.h"
 #include "src/sys/check.h"
 #include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"
@@ -40,7 +40,7 @@ bool Slots::Open(const char* folder, const char** why) {
 }
 
 bool Slots::OpenFile(const char* folder, const char** why) {
-  const int fd = Election(folder).Run(why);
+  const int fd = OpenSharedFile(folder, why);
   if (fd < 0) return false;
   // Before the lock, which a close would drop. And above the pool's: when our lock is gone, nobody
   // finds the pool in use by us.

@@ -24,8 +24,8 @@ class Slots {
   Slots(const Slots&) = delete;
   Slots& operator=(const Slots&) = delete;
 
-  // Opens the user's file in `folder`, made when missing (election.h), and takes a slot. False, and
-  // why in a few words: then nothing may be cached. Closing any descriptor of the file gives a
+  // Opens the user's file in `folder`, made when missing (shared_file.h), and takes a slot. False,
+  // and why in a few words: then nothing may be cached. Closing any descriptor of the file gives a
   // process's record locks up; see Relock.
   bool Open(const char* folder, const char** why);
   // Gives the slot back, with all that is marked in it. No responder waits any more.

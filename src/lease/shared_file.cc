@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "src/lease/shared_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include "src/lease/format.h"
+#include "src/sys/descriptor.h"
+#include "src/sys/kernel.h"
+#include "src/sys/text.h"
+
+namespace nvcache::lease {
+
+namespace {
+
+// Another process has made the file, or taken one of another version away, each time.
+constexpr int kAttempts = 100;
+
+using Path = sys::Text<256>;
+
+constexpr char kUnopenable[] = "the file of leases cannot be opened";
+constexpr char kUnmakeable[] = "the file of leases cannot be made";
+constexpr char kNoRoom[] = "there is no room for the file of leases";
+constexpr char kForeign[] = "somebody else has the name of the file of leases: have it removed";
+
+// What an open has said, in place of `otherwise` where the limit is all there is to say.
+const char* Reason(long error, const char* otherwise) {
+  const bool many = error == -EMFILE || error == -ENFILE;
+  return many ? "too many files are open for the file of leases: raise the limit (ulimit -n)"
+              : otherwise;
+}
+
+bool IsOwn(const struct stat& st) {
+  return S_ISREG(st.st_mode) && st.st_uid == static_cast<uid_t>(sys::Geteuid());
+}
+
+// Removes a file of another version, if no process uses it: each that does has a record lock. One
+// that waited for the lock meanwhile finds another file under the name, or none.
+bool RemoveUnused(int fd, const Path& path) {
+  struct flock all = {};
+  all.l_type = F_WRLCK;
+  if (sys::Fcntl(fd, F_SETLK, sys::Address(&all)) < 0) return false;
+  struct stat named, open;
+  return sys::Fstatat(AT_FDCWD, path.c_str(), &named, AT_SYMLINK_NOFOLLOW) < 0 ||
+         sys::Fstat(fd, &open) < 0 || named.st_ino != open.st_ino || named.st_dev != open.st_dev ||
+         sys::Unlinkat(AT_FDCWD, path.c_str(), 0) == 0;
+}
+
+enum class Found { kOurs, kNothing, kNotOurs };
+
+// What the open file is. Nothing that others can change counts, so all of us see the same.
+Found Judge(int fd, const Path& path, const char** why) {
+  struct stat st;
+  uint64_t format = 0;
+  *why = kForeign;
+  if (sys::Fstat(fd, &st) < 0 || !IsOwn(st)) return Found::kNotOurs;
+  sys::Pread(fd, &format, sizeof(format), offsetof(Shared, format));
+  if (format >> kVersionBits != kFormat >> kVersionBits) return Found::kNotOurs;
+  if (format != kFormat) {
+    *why = "the file of leases is of another version, and processes use it: end them";
+    return RemoveUnused(fd, path) ? Found::kNothing : Found::kNotOurs;
+  }
+  *why = "others may open the file of leases";
+  const bool is_private = (st.st_mode & 07777 & ~0600u) == 0;
+  return is_private && st.st_size >= off_t{kFirstSize} ? Found::kOurs : Found::kNotOurs;
+}
+
+// The file is looked at before it is opened, for it may be somebody's pipe or device.
+Found OpenNamed(const Path& path, int* fd, const char** why) {
+  struct stat st;
+  const long error = sys::Fstatat(AT_FDCWD, path.c_str(), &st, AT_SYMLINK_NOFOLLOW);
+  *why = error < 0 ? kUnopenable : kForeign;
+  if (error < 0 || !IsOwn(st)) return error == -ENOENT ? Found::kNothing : Found::kNotOurs;
+  const long opened =
+      sys::Openat(AT_FDCWD, path.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  *why = Reason(opened, kUnopenable);
+  if (opened < 0) return opened == -ENOENT ? Found::kNothing : Found::kNotOurs;
+  const Found found = Judge(static_cast<int>(opened), path, why);
+  if (found != Found::kOurs) sys::Close(static_cast<int>(opened));
+  *fd = static_cast<int>(opened);
+  return found;
+}
+
+// To grow beyond the limit would be a signal. And a umask may have taken the owner's rights.
+bool Prepare(int fd) {
+  const uint64_t format = kFormat;
+  return sys::SoftLimit(RLIMIT_FSIZE) >= kFirstSize && sys::Fchmod(fd, 0600) == 0 &&
+         sys::Ftruncate(fd, kFirstSize) == 0 && sys::Fallocate(fd, 0, 0, kPage) == 0 &&
+         sys::Pwrite(fd, &format, sizeof(format), offsetof(Shared, format)) == sizeof(format);
+}
+
+// kNothing: somebody else was first.
+Found Make(const char* folder, const Path& path, int* fd, const char** why) {
+  const long made = sys::Openat(AT_FDCWD, folder, O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
+  *why = Reason(made, kUnmakeable);
+  if (made < 0) return Found::kNotOurs;
+  *fd = static_cast<int>(made);
+  if (!Prepare(*fd)) {
+    *why = kNoRoom;
+  } else {
+    const long error =
+        sys::Linkat(AT_FDCWD, sys::LinkTo(made).c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW);
+    if (error == 0) return Found::kOurs;
+    *why = error == -EEXIST ? kForeign : kUnmakeable;
+  }
+  sys::Close(*fd);
+  return *why == kForeign ? Found::kNothing : Found::kNotOurs;
+}
+
+}  // namespace
+
+int OpenSharedFile(const char* folder, const char** why) {
+  Path path;
+  path.Append(folder).Append("/").Append(kFilePrefix);
+  path.AppendNumber(static_cast<uint64_t>(sys::Geteuid()));
+  int fd = -1;
+  for (int i = 0; i < kAttempts; ++i) {
+    Found found = OpenNamed(path, &fd, why);
+    if (found == Found::kNothing) found = Make(folder, path, &fd, why);
+    if (found != Found::kNothing) return found == Found::kOurs ? fd : -1;
+  }
+  return -1;
+}
+
+}  // namespace nvcache::lease
