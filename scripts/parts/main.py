@@ -48,7 +48,9 @@ def due_since(base):
 
 def wanted(arguments, base):
     """The parts that the command line asks for; or a message."""
-    if arguments[:1] == ["--all"] and len(arguments) == 1:
+    if arguments[:1] == ["--all"]:
+        if len(arguments) > 1:
+            return f"--all has every part: leave {' '.join(arguments[1:])} out"
         # The gate is some of the others.
         return [part for part in parts.PARTS if part.name != "gate"]
     if arguments[:1] == ["--changed"]:

@@ -43,9 +43,8 @@ for module in jinja2 matplotlib; do
 scripts/install-packages test for all of them" env PYTHONPATH="$folder/modules" "$source/bench/run" --help
 done
 
-for wrong in --everything "--all now"; do
-  # shellcheck disable=SC2086 # two words
-  says "scripts/test: what is \"$wrong\"? It takes --all, --build, --help, or nothing" \
-    bash "$source/scripts/test" $wrong
-done
+names=$(bash "$source/scripts/test" --list | sed -n 's/^\([a-z0-9]\{1,\}\) .*/\1, /p' | tr -d '\n')
+says "scripts/test: --everything is no part and no option; the parts are ${names%, }, the options --help has" \
+  bash "$source/scripts/test" --everything
+says "scripts/test: --all has every part: leave now out" bash "$source/scripts/test" --all now
 bash "$source/scripts/test" --help | grep -q -- 'scripts/test --all  '
