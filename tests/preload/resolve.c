@@ -40,12 +40,24 @@ static void show_and_close(void) {
   printf("\n");
 }
 
+// A mount or a rename anywhere on the machine, at the same time, makes the kernel refuse a path
+// with
+// ".." by EAGAIN, which asks for one more attempt (openat2(2)). RESOLVE_CACHED may give it each
+// time.
+static int open_as(int from, const char* path, const void* how, size_t size) {
+  int fd = -1;
+  for (int attempt = 0; attempt < 1000 && (attempt == 0 || errno == EAGAIN) && fd < 0; ++attempt) {
+    errno = 0;
+    fd = (int)syscall(SYS_openat2, from, path, how, size);
+  }
+  return fd;
+}
+
 static void try(int from, const char* path, unsigned long flags, unsigned long resolve) {
   const struct open_how how = {
       .flags = flags, .mode = (flags & O_CREAT) != 0 ? 0644 : 0, .resolve = resolve};
   prepare();
-  errno = 0;
-  const int fd = (int)syscall(SYS_openat2, from, path, &how, sizeof(how));
+  const int fd = open_as(from, path, &how, sizeof(how));
   printf("%-14s flags %06lo resolve %02lx: fd %d errno %d", path, flags, resolve, fd, errno);
   if (fd >= 0) {
     printf(" size %ld wrote %zd", (long)lseek(fd, 0, SEEK_END), write(fd, "new", 3));
@@ -58,8 +70,7 @@ static void try(int from, const char* path, unsigned long flags, unsigned long r
 // struct open_how is the program's memory, and may be of another version of it.
 static void try_structure(int from, const char* what, const void* how, size_t size) {
   prepare();
-  errno = 0;
-  const int fd = (int)syscall(SYS_openat2, from, "/f", how, size);
+  const int fd = open_as(from, "/f", how, size);
   printf("%s: fd %d errno %d", what, fd, errno);
   if (fd >= 0) close(fd);
   show_and_close();
