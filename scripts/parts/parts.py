@@ -48,7 +48,7 @@ def release(run, *targets, bench=False):
 def gate(run):
     run.command("sources", ["scripts/lint", "quick"])
     ours = ["nvcache_api", "crash_explorer", "differential", "differential_runner",
-            *tests_of("unit", "preload", "tool", "names", "protocol", "trust"), "tests/mirror/simulation/all", "tests/mirror/pool/all"]
+            *tests_of("unit", "preload", "tool", "names", "protocol"), "tests/mirror/simulation/all", "tests/mirror/pool/all"]
     musl = run.has_source(*MUSL)
     if musl:
         ours += ["nvcache_musl", "calls_every_call.dynamic", "calls_every_call.static", "libpreload_plugin_musl.so"]
@@ -135,8 +135,8 @@ PARTS = (
     Part("tidy", "clang-tidy of what differs; by night of all", (*SHIPPED, "mirror", "tests", "bench"), tidy),
     Part("musl", "the modified musl, its front end, and programs that are built for it", ("src", "libc-shim", "tests/preload", "tests/musl", "tests/musl_calls", "tests/musl_cxx", "tests/musl_programs"), musl),
     Part("models", "the models of several processes, of names, of the mirror: runs, and each rule broken",
-         ("src/vfs", "src/lease", "src/replay", "mirror/core", "tests/protocol", "tests/names", "tests/trust", "tests/mirror/simulation"),
-         of("protocol", "names", "trust", labels=("simulation",), needs=("tests/mirror/simulation/all",))),
+         ("src/vfs", "src/lease", "src/replay", "mirror/core", "tests/protocol", "tests/names", "tests/mirror/simulation"),
+         of("protocol", "names", labels=("simulation",), needs=("tests/mirror/simulation/all",))),
     Part("crash", "every memory image that a crash can leave, mutants of the engine; by night, fuzzers",
          ("src", "tests/crash", "tests/fuzz"), crash),
     Part("power", "power failures of a virtual machine", (*SHIPPED, "tests/power"), power),

@@ -64,9 +64,6 @@ class FileTable {
   // The checkpoint of write-through, as it was told last: it may be higher.
   uint64_t checkpoint() const;
   void RaiseCheckpoint(uint64_t lsn) const;
-  // Asks the process that can move it to do so now. Not waited for.
-  void WantCheckpointAbove(uint64_t lsn) const;
-  bool IsCheckpointWanted() const;
 
   // ---- Passing
   void BeginInFlight(uint64_t tag) const;

@@ -195,21 +195,20 @@ void Seats::SetThroughFailed(int error) const {
   Store(shared().through_failed, static_cast<uint32_t>(error));
 }
 
-bool Seats::IsFirstThrough(uint32_t seat) const {
-  const Lsn own = Load(ThroughSince(seat));
-  for (uint32_t other = 0; other < std::min(end(), seats_); ++other) {
-    const Lsn since = Load(ThroughSince(other));
-    const uint32_t state = State(other);
-    if (since != 0 && since < own && (state == kSeatTaken || state == kSeatReplayed)) return false;
-  }
-  return own != 0;
-}
-
 bool Seats::OthersHaveThrough(uint32_t own) const {
   for (uint32_t seat = 0; seat < std::min(end(), seats_); ++seat) {
     const uint32_t state = State(seat);
     const bool counts = state == kSeatTaken || state == kSeatReplayed;
     if (seat != own && counts && Load(ThroughSince(seat)) != 0) return true;
+  }
+  return false;
+}
+
+bool Seats::SomebodyStaysThrough(uint32_t own) const {
+  for (uint32_t seat = 0; seat < std::min(end(), seats_); ++seat) {
+    const Lsn since = Load(ThroughSince(seat));
+    const bool stays = since != 0 && since < kGoing;
+    if (seat != own && stays && State(seat) == kSeatTaken && Lives(seat)) return true;
   }
   return false;
 }

@@ -111,13 +111,14 @@ class Seats : public SegmentOwners {
   // There may be another one, if no process has that; asked by one that has it no more.
   void ReleaseThroughDevice(uint32_t own) const;
   uint64_t through_device() const { return Load(shared().through_device); }
-  // A sync of that file system by the process covers groups from this LSN on; 0: it syncs none.
-  static constexpr Lsn kComing = ~Lsn{0};
+  // The process moves the checkpoint, with a descriptor of that file system, since this LSN; 0: it
+  // has none. Or it will have one; is idle, and has no thread that does so; or is about to end.
+  static constexpr Lsn kComing = ~Lsn{0}, kIdle = kComing - 1, kGoing = kIdle - 1;
   void NoteThroughSince(uint32_t seat, Lsn lsn) const { Store(ThroughSince(seat), lsn); }
-  // No process has been at it for longer, dead ones included.
-  bool IsFirstThrough(uint32_t seat) const;
   // Others than that of `own` have a descriptor of it, or had when they died.
   bool OthersHaveThrough(uint32_t own) const;
+  // One of them lives, and moves the checkpoint.
+  bool SomebodyStaysThrough(uint32_t own) const;
   // The seats that are left now, and since which LSN (0: not left). One that is left still, and was
   // not taken meanwhile, is free once a checkpoint was stored that was read after that
   // (Pool::StoreThroughCheckpoint).

@@ -178,14 +178,12 @@ void Checkpointer::CloseFileSystem() {
   engine.checkpoint.Unlock();
 }
 
-// While others are at work, one sync does for all that several leave and idle ones have logged. Of
-// all processes, the one that may move the checkpoint does so: the oldest of them may have no
-// reason of its own.
+// While others are at work, one sync does for all that several leave and idle ones have logged.
 void Checkpointer::MoveCheckpoint() {
   const pool::Seats& seats = engine.pool().seats();
   const bool alone = !seats.OthersHaveThrough(engine.pool().seat());
-  const uint64_t due = watched_.seats().MustHurry() ? 0 : alone ? kUnusedNs : kLeftNs;
-  if (!engine.file_table.IsOf(engine.pool_id())) return;
+  const bool hurries = watched_.seats().MustHurry() || engine.log.Short();
+  const uint64_t due = hurries ? 0 : alone ? kUnusedNs : kLeftNs;
   const nvlog::Lsn next = seats.next_lsn().load();
   if (wanted_ != 0 && engine.pool().through_checkpoint() >= wanted_) {
     cared_to_ = wanted_at_;
@@ -197,8 +195,7 @@ void Checkpointer::MoveCheckpoint() {
     wanted_ = next;
     wanted_at_ = now - kLogsForNs;
   }
-  // Not above what may be the next one: it would be wanted still when all is on the disk.
-  engine.file_table.WantCheckpointAbove(next - 1);
+  engine.checkpoint.MoveSoon();
 }
 
 // Groups left while the seat was given up are brought to the files as by any process that comes.

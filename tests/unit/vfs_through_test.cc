@@ -950,28 +950,44 @@ TEST_IN_ENGINE(VfsThroughTest, WhoeverPublishesAFileSaysThatItHasItOpen, kAllExc
   EXPECT_TRUE(IsSaidOpen(TagOf(fd)));
 }
 
-// A process that began later cannot vouch for what was written before: an error may have been told
-// to others.
-TEST_IN_ENGINE(VfsThroughTest, OnlyTheFirstMovesTheCheckpointAtFirst) {
+// Others have had the file system open for longer. Nobody waits for them.
+TEST_IN_ENGINE(VfsThroughTest, WhoeverNeedsItMovesTheCheckpoint) {
   const KnownFile fd(*this);
-  EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
   auto& seats = const_cast<pool::Seats&>(engine.pool().seats());
   const uint32_t older = seats.Take();
-  seats.NoteThroughSince(engine.pool().seat(), 2);
   seats.NoteThroughSince(older, 1);
-  EXPECT_FALSE(engine.checkpoint.Move());
-  EXPECT_TRUE(IsPending(fd));
-  seats.NoteThroughSince(older, 0);
+  EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
   EXPECT_TRUE(engine.checkpoint.Move());
   EXPECT_FALSE(IsPending(fd));
-  seats.NoteThroughSince(older, 1);
-  EXPECT_EQ(Pwrite(fd, "B", 1, 0), 1);
-  EXPECT_TRUE(engine.checkpoint.Move()) << "all from before is on the disk";
+  seats.NoteThroughSince(older, 0);
   seats.Give(older);
 }
 
-// What the process writes after `leave` is in no log. Another process, which has been at it for
-// longer, sees to the checkpoint when asked.
+// A process that ends leaves its groups to one that moves the checkpoint, and to nobody who is
+// idle, about to end, or has no descriptor yet.
+TEST_IN_ENGINE(VfsThroughTest, GroupsAreLeftToOneThatStays) {
+  const KnownFile fd(*this);
+  EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+  EXPECT_FALSE(engine.checkpoint.SomebodyStays()) << "there is nobody";
+  pool::Pool other;
+  pool::Problem problem;
+  ASSERT_TRUE(other.Open(engine.pool().path(), pool::Mode::kShared, true, nullptr, &problem));
+  ASSERT_TRUE(other.Join(&problem));
+  EXPECT_FALSE(engine.checkpoint.SomebodyStays()) << "it has no descriptor";
+  for (const nvlog::Lsn since : {pool::Seats::kComing, pool::Seats::kIdle, pool::Seats::kGoing}) {
+    other.seats().NoteThroughSince(other.seat(), since);
+    EXPECT_FALSE(engine.checkpoint.SomebodyStays());
+    EXPECT_TRUE(engine.pool().seats().OthersHaveThrough(engine.pool().seat()));
+  }
+  other.seats().NoteThroughSince(other.seat(), 1);
+  EXPECT_TRUE(engine.checkpoint.SomebodyStays());
+  other.seats().NoteThroughSince(other.seat(), 0);
+  other.Leave(false);
+  other.Close();
+  EXPECT_FALSE(engine.checkpoint.SomebodyStays());
+}
+
+// What the process writes after `leave` is in no log. Another process has been at it for longer.
 void VfsThroughTest::NothingIsPendingAfter(int fd, const std::function<void()>& leave) {
   EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
   const FileEntry& entry = engine.file_table.At(TagOf(fd));
@@ -979,19 +995,11 @@ void VfsThroughTest::NothingIsPendingAfter(int fd, const std::function<void()>& 
   pool::Problem problem;
   ASSERT_TRUE(older.Open(engine.pool().path(), pool::Mode::kShared, true, nullptr, &problem));
   ASSERT_TRUE(older.Join(&problem));
-  engine.pool().seats().NoteThroughSince(engine.pool().seat(), 2);
   older.seats().NoteThroughSince(older.seat(), 1);
-  std::atomic<bool> is_over = false;
-  std::thread other([&] {
-    while (!is_over && !engine.file_table.IsCheckpointWanted()) std::this_thread::yield();
-    older.seats().NoteThroughSince(older.seat(), 0);
-  });
-  EXPECT_FALSE(engine.pool().seats().IsFirstThrough(engine.pool().seat()));
   EXPECT_TRUE(engine.file_table.IsPending(entry));
   leave();
   EXPECT_FALSE(engine.file_table.IsPending(entry)) << "recovery would undo what comes";
-  is_over = true;
-  other.join();
+  older.seats().NoteThroughSince(older.seat(), 0);
 }
 
 TEST_IN_ENGINE(VfsThroughTest, OneThatRetiresLeavesNothingPending) {
@@ -1008,30 +1016,23 @@ TEST_IN_ENGINE(VfsThroughTest, NorDoesOneThatLeaves) {
   EXPECT_EQ(close(fd), 0) << "it is the kernel's alone";
 }
 
-// It is stopped, perhaps: another one that has waited long enough does without, and without the
-// lock.
-TEST_IN_ENGINE(VfsThroughTest, TheFirstIsNotWaitedForForEver) {
+// It is stopped, perhaps: another one that has waited long enough does without the lock.
+TEST_IN_ENGINE(VfsThroughTest, OneThatIsAtItIsNotWaitedForForEver) {
   const KnownFile fd(*this);
   EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
-  auto& seats = const_cast<pool::Seats&>(engine.pool().seats());
   const int stopped = open(engine.pool().path(), O_RDWR | O_CLOEXEC);
   ASSERT_TRUE(pool::HoldByte(stopped, pool::kThroughByte, false));
-  const uint32_t older = seats.Take();
-  seats.NoteThroughSince(engine.pool().seat(), 2);
-  seats.NoteThroughSince(older, 1);
-  EXPECT_FALSE(engine.checkpoint.Move());
+  EXPECT_FALSE(engine.checkpoint.Move()) << "somebody is at it";
   EXPECT_TRUE(IsPending(fd));
   EXPECT_TRUE(engine.checkpoint.Move(true));
   EXPECT_FALSE(IsPending(fd));
   EXPECT_EQ(Pwrite(fd, "B", 1, 0), 1);
-  EXPECT_FALSE(engine.checkpoint.Move()) << "somebody is at it";
   // In the store itself nobody passes.
   ASSERT_TRUE(pool::HoldByte(stopped, pool::kThroughStoreByte, false));
   EXPECT_FALSE(engine.checkpoint.Move(true));
   close(stopped);
   EXPECT_TRUE(engine.checkpoint.Move());
   EXPECT_FALSE(IsPending(fd));
-  seats.Give(older);
 }
 
 // The checkpoint stays, so it is not waited for.

@@ -228,6 +228,7 @@ bool Attachment::StartThreads() {
   if (OpenFrames() && engine.cleaner.Start(*engine.host, limits, calls) &&
       engine.responder.Start()) {
     engine.SetStage(Employed(engine.stage()));
+    engine.checkpoint.Stay();
     return true;
   }
   StopThreads();
@@ -280,12 +281,11 @@ void Attachment::Detach() {
   engine.log.AnnounceRoom();  // to a writer that waits for a page
 }
 
-// The process ends, and another one has had the file system open for longer: that one brings to the
-// disk what the kernel has.
+// The process ends, and another one brings to the disk what the kernel has.
 bool Attachment::LeavesToOthers() const {
   const bool ends = IsFinal(engine.stage()) || engine.process.IsReplaced();
   return ends && engine.attached() && engine.checkpoint.is_open() &&
-         !pool_.seats().IsFirstThrough(pool_.seat());
+         engine.checkpoint.SomebodyStays();
 }
 
 long Attachment::ReleaseAll(bool for_good) {

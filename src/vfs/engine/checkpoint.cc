@@ -23,12 +23,13 @@ constexpr uint64_t kDelayNs = 5ull * 1000 * 1000 * 1000;
 constexpr uint64_t kShortDelayNs = 100 * 1000 * 1000;
 // Another process was at it.
 constexpr uint64_t kAgainNs = 50 * 1000 * 1000;
-// For that one, where it cannot be left to it; it syncs a file system.
+// For that one; it syncs a file system.
 constexpr uint64_t kPatienceNs = 20ull * 1000 * 1000 * 1000;
-// When this part of the seats is left, the checkpoint is asked for.
+// When this part of the seats is left, a process that ends does not leave its own as well.
 constexpr uint32_t kLeftSeats = 4;
-// A process that should move it, and has not for so long, is taken for stopped.
+// One that is at it, or to whom a seat was left, for so long, is taken for stopped.
 constexpr uint64_t kLateNs = 10ull * 1000 * 1000 * 1000;
+static_assert(kLateNs < kPatienceNs);
 // For one that has it in hand to be stored.
 constexpr uint64_t kStorePatienceNs = 100 * 1000 * 1000;
 // For the checkpointer, to have a descriptor.
@@ -87,9 +88,13 @@ void Checkpoint::Begin(int fd, uint64_t device) {
   engine.descriptors.Set(fd_, Internal());
   engine.file_table.RaiseCheckpoint(engine.pool().through_checkpoint());
   error_ = 0;
-  trusted_from_ = engine.log.Draw();
-  engine.pool().seats().NoteThroughSince(engine.pool().seat(), trusted_from_);
+  engine.pool().seats().NoteThroughSince(engine.pool().seat(), pool::Seats::kIdle);
   device_.store(device);
+  if (engine.busy()) Stay();
+}
+
+void Checkpoint::Stay() {
+  if (is_open()) engine.pool().seats().NoteThroughSince(engine.pool().seat(), engine.log.Draw());
 }
 
 void Checkpoint::Close() {
@@ -119,9 +124,8 @@ void Checkpoint::Await() {
   engine.log.Ring();
 }
 
-// The responder calls it: somebody waits for the checkpoint, perhaps.
-void Checkpoint::Hurry() {
-  if (!engine.attached() || !is_open() || !engine.file_table.IsCheckpointWanted()) return;
+void Checkpoint::MoveSoon() {
+  if (!is_open()) return;
   wanted_.store(true);
   engine.log.Ring();
 }
@@ -132,7 +136,7 @@ uint64_t Checkpoint::Tick(bool hurried) {
   const pool::Seats& seats = engine.pool().seats();
   if (!is_open() || seats.ThroughFailed() != 0) return sys::kForever;
   // Another one is at it, who may have begun before that was wanted.
-  const bool again = wanted && MayMove() && !Move() && engine.file_table.IsCheckpointWanted();
+  const bool again = wanted && !Move();
   if (again) wanted_.store(true);
   const auto within = [again](uint64_t ns) { return again ? std::min(ns, kAgainNs) : ns; };
   if (seats.CountLeft() > 0) NotePending();  // others have ended and left them
@@ -151,40 +155,20 @@ uint64_t Checkpoint::Tick(bool hurried) {
   since_.store(0);
   engine.log.FreeThrough(engine.log.IsShared() || engine.log.Short());
   const bool pending = HasPending() || seats.CountLeft() > 0;
+  // The dead have segments, too.
+  if (seats.HasOrphans(engine.pool().seat())) engine.responder.LookForRoomSoon();
   if (!pending || Move(waited >= kDelayNs + kLateNs)) return within(kDelayNs);
-  // It may be for one that has died to move it.
-  if (seats.HasOrphans(engine.pool().seat())) {
-    engine.responder.LookForRoomSoon();
-  }
-  Ask();
   uint64_t none = 0;
   since_.compare_exchange_strong(none, since);
   return kAgainNs;
 }
 
-// Another process may have been told of an error from before our descriptor.
-bool Checkpoint::MayMove() const {
-  return engine.pool().through_checkpoint() > trusted_from_ ||
-         engine.pool().seats().IsFirstThrough(engine.pool().seat());
-}
-
-// The process that may move it knows nothing of the groups pending here.
-void Checkpoint::Ask() {
-  if (!MayMove() && engine.file_table.IsOf(engine.pool_id()) &&
-      !engine.file_table.IsCheckpointWanted()) {
-    engine.file_table.WantCheckpointAbove(engine.log.newest());
-  }
-}
-
-bool Checkpoint::Move(bool late) {
+bool Checkpoint::Move(bool passes) {
   if (!lock_.TryLock()) return false;
   const pool::Seats& seats = engine.pool().seats();
-  bool moved = false;
-  if (late || MayMove()) {
-    const bool locked = seats.TryLockThrough();
-    moved = (locked || late) && Store();
-    if (locked) seats.UnlockThrough();
-  }
+  const bool locked = seats.TryLockThrough();
+  const bool moved = (locked || passes) && Store();
+  if (locked) seats.UnlockThrough();
   lock_.Unlock();
   if (moved) {
     engine.log.FreeThrough(engine.log.IsShared() || engine.log.Short());
@@ -228,15 +212,15 @@ bool Checkpoint::Store() {
 }
 
 void Checkpoint::EndPending() {
-  const uint64_t end = sys::Now(CLOCK_MONOTONIC) + kPatienceNs;
+  const uint64_t begin = sys::Now(CLOCK_MONOTONIC);
   nvlog::Lsn last = 0;
   for (;;) {
     const PoolPin pin;
     if (!pin.ok() || !is_open() || engine.pool().seats().ThroughFailed() != 0) return;
     if (last == 0) last = engine.log.newest();
-    if (engine.pool().through_checkpoint() > last || Move()) return;
-    Ask();
-    if (sys::Now(CLOCK_MONOTONIC) >= end) return;
+    const uint64_t waited = sys::Now(CLOCK_MONOTONIC) - begin;
+    if (engine.pool().through_checkpoint() > last || Move(waited >= kLateNs)) return;
+    if (waited >= kPatienceNs) return;
     sys::Pause(kPollNs);
   }
 }
@@ -281,22 +265,24 @@ bool Checkpoint::HasPending() {
          (handed_over() != 0 && handed_over() >= engine.pool().through_checkpoint());
 }
 
-// Another process has a descriptor that covers all that is left to it. False: something
-// is.
+bool Checkpoint::SomebodyStays() const {
+  const pool::Seats& seats = engine.pool().seats();
+  return (seats.answer() == pool::kHasDescriptor && seats.HasCheckpointer()) ||
+         seats.SomebodyStaysThrough(engine.pool().seat());
+}
+
+// Two that end at once do not leave their groups to each other: each says that it goes before it
+// looks who stays.
 bool Checkpoint::End() {
   const pool::Seats& seats = engine.pool().seats();
-  // One that has died may be the first.
   engine.recovery.ReplayOrphansOnce();
-  const bool late = seats.IsLeftFor(kLateNs);
-  const bool moves = late || seats.IsFirstThrough(engine.pool().seat());
-  if (moves && (HasPending() || seats.CountLeft() > 0)) {
-    OnOwnStack([=, this] { return MoveToEnd(late); });
+  seats.NoteThroughSince(engine.pool().seat(), pool::Seats::kGoing);
+  const bool leaves = SomebodyStays() && !seats.IsLeftFor(kLateNs) &&
+                      seats.CountLeft() <= seats.count() / kLeftSeats;
+  if (!leaves && (HasPending() || seats.CountLeft() > 0)) {
+    OnOwnStack([this] { return MoveToEnd(); });
   }
   const bool ended = !HasPending();
-  // Others will want seats.
-  if (!ended && seats.CountLeft() > seats.count() / kLeftSeats) {
-    engine.file_table.WantCheckpointAbove(engine.log.newest());
-  }
   // Else it stays until the seat is left: the checkpointer has its own descriptor for as long.
   if (ended) seats.NoteThroughSince(engine.pool().seat(), 0);
   Close();
@@ -304,12 +290,12 @@ bool Checkpoint::End() {
 }
 
 // Until nothing is pending, unless another one is at it for long.
-bool Checkpoint::MoveToEnd(bool late) {
+bool Checkpoint::MoveToEnd() {
   const pool::Seats& seats = engine.pool().seats();
-  const uint64_t end = sys::Now(CLOCK_MONOTONIC) + kPatienceNs;
-  while ((HasPending() || seats.CountLeft() > 0) && !Move(late) && seats.ThroughFailed() == 0 &&
-         sys::Now(CLOCK_MONOTONIC) < end) {
-    sys::Pause(kPollNs);
+  const uint64_t begin = sys::Now(CLOCK_MONOTONIC);
+  for (uint64_t waited = 0; HasPending() || seats.CountLeft() > 0; sys::Pause(kPollNs)) {
+    if (Move(waited >= kLateNs) || seats.ThroughFailed() != 0 || waited >= kPatienceNs) break;
+    waited = sys::Now(CLOCK_MONOTONIC) - begin;
   }
   return !HasPending();
 }

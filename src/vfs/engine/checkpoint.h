@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The checkpoint of write-through (docs/write-through.md): which process moves it, and when. One
-// file system per pool has write-through files; a sync of it covers all that was logged before.
+// The checkpoint of write-through (docs/write-through.md): whoever needs it moves it, one process
+// at a time. One file system per pool has write-through files; a sync of it covers all that was
+// logged before.
 #ifndef NVCACHE_VFS_ENGINE_CHECKPOINT_H_
 #define NVCACHE_VFS_ENGINE_CHECKPOINT_H_
 
@@ -29,9 +30,13 @@ class Checkpoint {
   bool UseFileSystem(int fd, const struct stat& st);
   // The descriptor is open to the file system of that device. Table lock, attached.
   void Begin(int fd, uint64_t device);
-  // Another process has a descriptor that covers all that is left to it. False:
-  // something is. Table lock.
+  // The process ends, and moves it beyond all that is there, unless somebody stays who does so.
+  // False: something is left. Table lock.
   bool End();
+  // Another process moves it: the checkpointer, or one that is busy. With the pool attached.
+  bool SomebodyStays() const;
+  // This process does so, for it has become busy. Table lock.
+  void Stay();
   // Table lock.
   void Close();
   // The program wants the number of its descriptor, if it is that: 0, or a negated errno; 1: it is
@@ -44,15 +49,15 @@ class Checkpoint {
   }
   // Syncs the file system of all write-through files, and moves their checkpoint. False: it could
   // not, or another one is at it. With a pin, or where the pool stays attached; else no lock.
-  // `late`: the process that should have moved it has not, for long.
-  bool Move(bool late = false);
+  // `passes`: one that is at it has been for long, and is taken for stopped.
+  bool Move(bool passes = false);
+  // The cleanup thread moves it, now. Any thread; attached.
+  void MoveSoon();
   // Syncs that file system, for all that this process has handed over. 0, or a negated errno: from
   // then on. The cleanup thread, or where it has ended.
   long Sync();
   // The cleanup thread calls it. In how many ns to ask again.
   uint64_t Tick(bool hurried);
-  // The responder calls it: somebody waits for the checkpoint, perhaps.
-  void Hurry();
   // All changes of names made so far, by any process of the pool, are in the log or on the disk.
   // False: the disk refuses. No lock.
   bool EndUnloggedNames();
@@ -73,21 +78,18 @@ class Checkpoint {
 
  private:
   void Await();
-  bool MayMove() const;
-  void Ask();
   nvlog::Lsn NextBetweenNames() const;
   bool Store();
   bool HasPending();
-  bool MoveToEnd(bool late);
+  bool MoveToEnd();
 
   sys::Mutex<sys::Rank::kSync> lock_;  // a thread moves it
   int fd_ = -1;                        // open on the file system of all such files
   std::atomic<uint64_t> device_{0};    // st_dev; 0: fd_ is not open
-  nvlog::Lsn trusted_from_ = 0;        // a sync by it covers groups from there on
   std::atomic<uint64_t> since_{0};     // monotonic ns; 0: nothing is pending
   long error_ = 0;                     // that fd_ was told of, under lock_
   nvlog::Lsn seen_ = 0;                // the checkpoint; the cleanup thread's
-  std::atomic<bool> wanted_{false};    // another process wants it, now
+  std::atomic<bool> wanted_{false};    // MoveSoon
 };
 
 }  // namespace nvcache::vfs

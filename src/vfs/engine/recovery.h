@@ -46,8 +46,8 @@ class Recovery {
   bool KnowsOfDeaths() const;
   // From here on.
   void BeginToNoticeDeaths();
-  // If those who could move the checkpoint have died: their pool is recovered, or their seats are
-  // adopted. True: nobody can move it, for nobody uses the pool. No lock.
+  // If those who move the checkpoint have died: their pool is recovered, or their seats are
+  // adopted. True: nobody moves it, for nobody uses the pool. No lock.
   bool LookForOwners();
 
  private:

@@ -82,7 +82,6 @@ void Responder::Run() {
     if (starving_.exchange(false) && engine.attached()) LookForRoom();
     if (!request.asked && !detached) {
       engine.files.ReapSoon();
-      engine.checkpoint.Hurry();
     }
     GiveBackWrittenOutside();
     engine.files.Reap();
@@ -95,10 +94,7 @@ void Responder::Run() {
 // Those who have died or left may have it.
 void Responder::LookForRoom() {
   engine.recovery.LookForOrphans();
-  const pool::Pool& pool = engine.pool();
-  if (pool.seats().CountLeft() > 0 && engine.file_table.IsOf(pool.id())) {
-    engine.file_table.WantCheckpointAbove(engine.log.newest());
-  }
+  if (engine.pool().seats().CountLeft() > 0) engine.checkpoint.MoveSoon();
 }
 
 void Responder::Serve(const lease::Request& request) {
