@@ -122,7 +122,9 @@ class Log : public Bells {
   // somebody called Ring() after BellSeen() returned `seen`, or the time is over.
   void Sleep(uint32_t seen, Lsn alarm, uint64_t timeout_ns);
   // So little is free that nobody should wait for a larger batch.
-  bool Short() const { return segments_.free_then() < segments_.count() - segments_.count() / 3; }
+  bool Short() const { return IsShort(segments_.free_then()); }
+  // The same as it is now, also where this process has taken none for long.
+  bool ShortNow() const { return IsShort(segments_.free()); }
   // Other processes use the pool, too: they may want segments that this one has no use for.
   bool IsShared() const { return pool_->seats().IsShared(pool_->seat()); }
 
@@ -134,6 +136,8 @@ class Log : public Bells {
   uint64_t writable_units() const { return writable_segments_ * segments_.record_units(); }
 
  private:
+  bool IsShort(uint64_t free) const { return free < segments_.count() - segments_.count() / 3; }
+
   friend class GroupWriter;
 
   // Look(), and where each lane's unread records begin. It changes nothing: the cleanup thread

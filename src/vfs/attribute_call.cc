@@ -43,7 +43,7 @@ void NoteKernelChange(const struct stat& st) {
 // No log knows anything of most files: the kernel is not asked about one that is known to be open.
 AttributeCall::AttributeCall(int fd) : fd_(fd) {
   vfs::Publish(fd);
-  if (!engine.active() || !engine.leases.is_open() || sys::IsSharing()) return;
+  if (!engine.active() || !engine.leases.is_open()) return;
   Access access;
   if (access.Enter(fd, Access::kData) == 0 && !access.cached()) {
     device_ = access.file().device;
@@ -169,7 +169,7 @@ bool AttributeCall::Identify(uint64_t bypasses, struct statx* st) {
 
 void KeepCoverage(int fd, const sys::BornStat& before) {
   sys::BornStat st;
-  if (!engine.active() || !engine.leases.is_open() || sys::IsSharing()) return;
+  if (!engine.active() || !engine.leases.is_open()) return;
   const uint64_t tag = lease::TagOf(before);
   if (engine.file_table.Find(tag) == nullptr || sys::Look(fd, &st) < 0) return;
   // A program without us has not written in between.

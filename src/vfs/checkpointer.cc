@@ -182,7 +182,7 @@ void Checkpointer::CloseFileSystem() {
 void Checkpointer::MoveCheckpoint() {
   const pool::Seats& seats = engine.pool().seats();
   const bool alone = !seats.OthersHaveThrough(engine.pool().seat());
-  const bool hurries = watched_.seats().MustHurry() || engine.log.Short();
+  const bool hurries = watched_.seats().MustHurry() || engine.log.ShortNow();
   const uint64_t due = hurries ? 0 : alone ? kUnusedNs : kLeftNs;
   const nvlog::Lsn next = seats.next_lsn().load();
   if (wanted_ != 0 && engine.pool().through_checkpoint() >= wanted_) {

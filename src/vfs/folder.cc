@@ -268,8 +268,7 @@ long Folder::Bypass() {
 // ---------------------------------------------------------------------------------------- Syncing
 
 long SyncFolder(int fd) {
-  if (!engine.active() || !SeesPaths() || !engine.settings.names || !engine.leases.is_open() ||
-      sys::IsSharing()) {
+  if (!engine.active() || !SeesPaths() || !engine.settings.names || !engine.leases.is_open()) {
     return kNotOurs;
   }
   sys::BornStat st;
@@ -285,8 +284,7 @@ long SyncFolder(int fd) {
 }
 
 void WarmFolderOf(int fd) {
-  if (!engine.active() || !SeesPaths() || !engine.settings.names || !engine.leases.is_open() ||
-      sys::IsSharing()) {
+  if (!engine.active() || !SeesPaths() || !engine.settings.names || !engine.leases.is_open()) {
     return;
   }
   sys::Scratch<char[pool::kMaxPath]> path;

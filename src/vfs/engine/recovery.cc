@@ -231,7 +231,7 @@ void Recovery::LookAfterDeaths() {
 }
 
 bool Recovery::LookForOwners() {
-  if (sys::IsSharing() || !engine.active()) return false;
+  if (!engine.active()) return false;
   TableLock lock;
   if (!engine.active()) return false;
   LookAfterDeaths();

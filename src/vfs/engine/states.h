@@ -69,11 +69,11 @@ constexpr bool MayBecome(State from, State to) {
     case State::kKernel:
       return from == State::kCached || from == State::kForeign;
     case State::kLent:
-      return IsKernels(from) || from == State::kCached || from == State::kForeign;
+      return from == State::kKernel || from == State::kCached || from == State::kForeign;
     case State::kCached:
       return from == State::kKernel;
     case State::kPassThrough:
-      return from != State::kLost;
+      return from != State::kLost && from != State::kPassThrough;
     case State::kForeign:
     case State::kLost:
       return from == State::kCached;
@@ -85,6 +85,8 @@ static_assert(!MayBecome(State::kLost, State::kKernel) &&
               !MayBecome(State::kLost, State::kPassThrough));
 static_assert(!MayBecome(State::kPassThrough, State::kCached) &&
               !MayBecome(State::kLent, State::kCached));
+static_assert(!MayBecome(State::kLent, State::kLent) &&
+              !MayBecome(State::kPassThrough, State::kPassThrough));
 
 // In a cache: here, or in that of the process that has forked us.
 constexpr bool IsInCache(State state) {
