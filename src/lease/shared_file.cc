@@ -23,7 +23,9 @@ using Path = sys::Text<256>;
 constexpr char kUnopenable[] = "the file of leases cannot be opened";
 constexpr char kUnmakeable[] = "the file of leases cannot be made";
 constexpr char kNoRoom[] = "there is no room for the file of leases";
-constexpr char kForeign[] = "somebody else has the name of the file of leases: have it removed";
+constexpr char kForeign[] =
+    "somebody else has the name of the file of leases, nvcache-leases- and the user's number: "
+    "have it removed";
 
 // What an open has said, in place of `otherwise` where the limit is all there is to say.
 const char* Reason(long error, const char* otherwise) {
