@@ -98,7 +98,7 @@ bool Checkpointer::Serve() {
   }
   if (!engine.attached() && !watched_.dirty()) return false;
   if (!Attach()) return true;
-  engine.recovery.LookForOrphans();
+  engine.recovery.AdoptDead();
   ServeDescriptor();
   MoveCheckpoint();
   const pool::Seats& seats = engine.pool().seats();

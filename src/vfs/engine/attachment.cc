@@ -106,13 +106,11 @@ bool Attachment::TakePool(pool::Problem* problem) {
   if (!open && problem->error == ENOENT && engine.settings.size > 0) {
     open = OnOwnStack([=, this] { return CreatePool(problem); });
   }
-  if (open && engine.recovery.IsDue()) {
-    open = engine.recovery.BringToFiles();
-    if (!open) {
-      problem->error = EUCLEAN;
-      problem->text.Append(engine.settings.pool.c_str());
-      problem->text.Append(engine.recovery.WhyLeft()).Append("; run 'nvcache recover' on it");
-    }
+  if (open && !engine.recovery.AdoptDead()) {
+    open = false;
+    problem->error = EUCLEAN;
+    problem->text.Append(engine.settings.pool.c_str());
+    problem->text.Append(engine.recovery.WhyLeft()).Append("; run 'nvcache recover' on it");
   }
   return open && OnScratchStack([=, this] { return TakeSeat(problem); });
 }
@@ -273,7 +271,7 @@ void Attachment::Detach() {
   if (!left || engine.checkpoint.handed_over() == 0) {
     pool_.StoreSeatCheckpoint(engine.log.newest() + 1);
   }
-  engine.recovery.ReplayOrphansOnce();
+  engine.recovery.AdoptDead(0);
   pool_.Leave(left);
   ForgetNumber();
   CloseParts();

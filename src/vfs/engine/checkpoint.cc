@@ -275,7 +275,7 @@ bool Checkpoint::SomebodyStays() const {
 // looks who stays.
 bool Checkpoint::End() {
   const pool::Seats& seats = engine.pool().seats();
-  engine.recovery.ReplayOrphansOnce();
+  engine.recovery.AdoptDead(0);
   seats.NoteThroughSince(engine.pool().seat(), pool::Seats::kGoing);
   const bool leaves = SomebodyStays() && !seats.IsLeftFor(kLateNs) &&
                       seats.CountLeft() <= seats.count() / kLeftSeats;

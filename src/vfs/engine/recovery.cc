@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <new>
 
 #include "src/sys/check.h"
@@ -109,7 +110,7 @@ Recovery::Outcome Recovery::RecoverWhole() {
     engine.notice.RefusePool(*problem);
     return Outcome::kFailed;
   }
-  const bool clean = BringToFiles();
+  const bool clean = AdoptDead();
   if (pool.alone() && clean && engine.file_table.IsOf(pool.id())) {
     engine.file_table.RaiseCheckpoint(pool.checkpoint());
   }
@@ -117,22 +118,6 @@ Recovery::Outcome Recovery::RecoverWhole() {
   if (clean && recovered_.damaged_groups == 0) return Outcome::kDone;
   RefuseUnresolved(clean);
   return Outcome::kFailed;
-}
-
-bool Recovery::IsDue() const {
-  const pool::Pool& pool = engine.pool();
-  if (pool.alone()) return pool.dirty();
-  const pool::Seats& seats = pool.seats();
-  return seats.HasOrphans(pool::kNoSeat) || seats.IsReplaying(pool::kNoSeat) || SomebodyDies(seats);
-}
-
-bool Recovery::BringToFiles() {
-  return engine.pool().alone() ? Replay(&ReplayAll) : ReplayOrphans();
-}
-
-bool Recovery::ReplayOrphansOnce() {
-  pool::Pool& pool = engine.pool();
-  return !pool.seats().HasOrphans(pool.seat()) || Replay(&replay::ReplayOrphans);
 }
 
 // It opens files, and closes them, of which the program may have POSIX locks: so not in the
@@ -172,37 +157,37 @@ bool Recovery::SomebodyDies(const pool::Seats& seats) const {
   return false;
 }
 
-// And waits for those that other processes replay just now, and for the gate. True: all was applied
-// that is whole.
-bool Recovery::ReplayOrphans() {
+// A pool that this process has alone is recovered as a whole.
+bool Recovery::AdoptDead(uint64_t patience_ns) {
+  const pool::Pool& pool = engine.pool();
+  const bool attached = pool.seat() != pool::kNoSeat;
+  NVCACHE_CHECK(!attached || engine.table_lock.IsLocked());
   recovered_ = {};
-  engine.file_table.ForgetLook();
-  pool::Pool& pool = engine.pool();
+  if (pool.alone()) return !pool.dirty() || Replay(&ReplayAll);
   const pool::Seats& seats = pool.seats();
   const uint64_t begin = sys::Now(CLOCK_MONOTONIC);
-  for (;;) {
-    const bool resolved = ReplayOrphansOnce() && !seats.HasUnresolved();
-    const bool replaying = seats.IsReplaying(pool.seat()) || seats.HasOrphans(pool.seat());
-    if (!replaying && !SomebodyDies(seats)) return resolved;
+  for (bool met = false, resolved = true;; met = true) {
+    const bool orphans = seats.HasOrphans(pool.seat());
+    const bool replaying = orphans || seats.IsReplaying(pool.seat());
     const uint64_t patience = replaying ? kRecoveryPatienceNs : kDyingPatienceNs;
-    if (sys::Now(CLOCK_MONOTONIC) - begin >= patience) return resolved;
-    sys::Pause(kRecoveryPollNs);
+    const bool late = sys::Now(CLOCK_MONOTONIC) - begin >= std::min(patience, patience_ns);
+    if ((met && late) || (!replaying && !SomebodyDies(seats))) {
+      if (met && attached) TellOfDead(resolved);
+      return resolved;
+    }
+    if (!met) engine.file_table.ForgetLook();
+    resolved = (!orphans || Replay(&replay::ReplayOrphans)) && !seats.HasUnresolved();
+    if (met) sys::Pause(kRecoveryPollNs);
   }
 }
 
-// Groups that stay are for `nvcache recover`: this process goes on with the files that it has in
-// its cache, for none of those groups is of these, and takes no other.
-void Recovery::LookForOrphans() {
-  NVCACHE_CHECK(engine.table_lock.IsLocked() && engine.attached());
-  const pool::Pool& pool = engine.pool();
-  const pool::Seats& seats = pool.seats();
-  const uint32_t own = pool.seat();
-  if (!seats.HasOrphans(own) && !seats.IsReplaying(own) && !SomebodyDies(seats)) return;
-  const bool resolved = ReplayOrphans();
+// This process goes on with the files that it has in its cache, for none of the groups that stay is
+// of these, and takes no other.
+void Recovery::TellOfDead(bool resolved) {
   if (!resolved) engine.files.BecomeFull();
   if (engine.notice.said() || (resolved && recovered_.damaged_groups == 0)) return;
   sys::Text<512> text;
-  text.Append(pool.path()).Append(": a dead process has left ");
+  text.Append(engine.pool().path()).Append(": a dead process has left ");
   text.Append(resolved ? "damaged records, which are lost"
                        : "records that no file takes; run 'nvcache recover' on it");
   engine.notice.Say(text.c_str());
@@ -223,7 +208,7 @@ void Recovery::NoticeDeaths() {
 void Recovery::LookAfterDeaths() {
   const uint32_t deaths = engine.leases.deaths();
   if (engine.attached()) {
-    LookForOrphans();
+    AdoptDead();
   } else if (engine.attachment.MayAttach() && !BeforeUseOnOwnStack()) {
     engine.BecomeFinal();
   }

@@ -2,7 +2,7 @@
 //
 // Groups that dead processes left in the pool go to the files before anybody looks at them:
 // before the first file call, before the pool is attached, and whenever another process is found to
-// have died. There is one way to do that, BringToFiles; the callers differ in what they hold.
+// have died. There is one way to do that, AdoptDead; the callers differ in what they hold.
 #ifndef NVCACHE_VFS_ENGINE_RECOVERY_H_
 #define NVCACHE_VFS_ENGINE_RECOVERY_H_
 
@@ -11,6 +11,7 @@
 
 #include "src/pool/pool.h"
 #include "src/replay/replay.h"
+#include "src/sys/lock.h"
 
 namespace nvcache::vfs {
 
@@ -24,17 +25,13 @@ class Recovery {
   bool BeforeUse();
   // A thread with a stack of its own does it.
   bool BeforeUseOnOwnStack();
-  // The pool is open: somebody has left something in it, or brings it to the files just now.
-  bool IsDue() const;
-  // Brings what that pool has to the files; with IsDue. True: all was applied that is whole.
-  bool BringToFiles();
-  // The text that says why it was not.
+  // The pool is open, and may be attached: brings what the dead have left in it to the files, and
+  // waits for the kernel, and for other processes that do so, for so long, and at most for what is
+  // long enough. True: all was applied that is whole. Groups that stay are for `nvcache recover`.
+  // Table lock.
+  bool AdoptDead(uint64_t patience_ns = sys::kForever);
+  // The text that says why some stay.
   const char* WhyLeft() const;
-  // Brings what the dead have left in an attached pool to the files, if it is due. Groups that stay
-  // are for `nvcache recover`. Table lock.
-  void LookForOrphans();
-  // The replay that this process's own seat has to wait for at its end.
-  bool ReplayOrphansOnce();
 
   // When a process has died: the pool may have what the files lack. No lock.
   void NoticeDeaths();
@@ -58,8 +55,8 @@ class Recovery {
   Found FoundIn(const pool::Pool& pool) const;
   Outcome RecoverWhole();
   bool Replay(bool (*replay)(pool::Pool& pool, replay::Summary* summary));
-  bool ReplayOrphans();
   bool SomebodyDies(const pool::Seats& seats) const;
+  void TellOfDead(bool resolved);
   void RefuseUnresolved(bool clean);
 
   replay::Summary recovered_ = {};

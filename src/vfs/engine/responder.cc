@@ -93,7 +93,7 @@ void Responder::Run() {
 
 // Those who have died or left may have it.
 void Responder::LookForRoom() {
-  engine.recovery.LookForOrphans();
+  engine.recovery.AdoptDead();
   if (engine.pool().seats().CountLeft() > 0) engine.checkpoint.MoveSoon();
 }
 
