@@ -111,10 +111,11 @@ void Cleaner::Remove(CachedFile& file) {
   CountFiles(~uint32_t{0});
 }
 
-// For `nvcache status`, like NoteWritten(). One less is 2^32 - 1 more.
+// One less is 2^32 - 1 more. The checkpointer looks more often while there are any.
 void Cleaner::CountFiles(uint32_t change) {
-  pool::Seat& seat = log_.pool().seats().At(log_.pool().seat());
-  std::atomic_ref(seat.files).fetch_add(change, std::memory_order_relaxed);
+  const pool::Seats& seats = log_.pool().seats();
+  const uint32_t before = std::atomic_ref(seats.At(log_.pool().seat()).files).fetch_add(change);
+  if (before == 0) seats.WakeCheckpointer();
 }
 
 void Cleaner::NoteWritten() const {

@@ -213,6 +213,13 @@ bool Seats::SomebodyStaysThrough(uint32_t own) const {
   return false;
 }
 
+bool Seats::AnybodyCaches() const {
+  for (uint32_t seat = 0; seat < std::min(end(), seats_); ++seat) {
+    if (State(seat) == kSeatTaken && Load(At(seat).files) > 0) return true;
+  }
+  return false;
+}
+
 bool Seats::TakeThroughDevice(uint64_t device) const {
   uint64_t none = 0;
   return std::atomic_ref(shared().through_device).compare_exchange_strong(none, device) ||

@@ -69,6 +69,8 @@ class Seats : public SegmentOwners {
   uint32_t State(uint32_t seat) const { return Load(At(seat).state); }
   uint32_t end() const { return Load(shared().seats_end); }
   uint32_t count() const { return seats_; }
+  // A process has files in its cache, or had when it died.
+  bool AnybodyCaches() const;
   Seat& At(uint32_t seat) const { return reinterpret_cast<Seat*>(base_ + kSeatsOffset)[seat]; }
   Conduct& ConductOf(uint32_t seat) const {
     return reinterpret_cast<Conduct*>(base_ + kConductOffset)[seat];

@@ -105,7 +105,7 @@ struct alignas(64) Seat {
   uint32_t reserve;         // segments that stay free for copies of its logs' groups
   uint32_t kept_units;      // that its kept records take
   char program[16];         // its name, up to a zero; for people
-  uint32_t files;           // that it has in its cache; for people
+  uint32_t files;           // that it has in its cache
   // Payload of its data records that reached the disk, in units, modulo 2^32; for people.
   uint32_t written;
 };
@@ -126,9 +126,9 @@ using Owner = uint16_t;
 static_assert(kMaxSeats < 0xffff);
 static_assert(kOwnersOffset + kMaxSegments * sizeof(Owner) <= kThroughSinceOffset);
 
-// A seat's word: the LSN that was drawn when its process had a descriptor of the file system of
-// write-through files; 0: it has none. A process that has had one for longer hears of errors that
-// others do not. In a seat that is left, it is the LSN that was drawn next when it was.
+// A seat's word: the LSN since which its process moves the checkpoint of write-through, or what it
+// has in place of that (Seats::NoteThroughSince); 0: it has no descriptor of the file system. In a
+// seat that is left, it is the LSN that was drawn next when it was.
 static_assert(kThroughSinceOffset + kMaxSeats * sizeof(Lsn) <= kConductOffset);
 
 // Conduct::rule: NVCACHE_WRITE_BACK.

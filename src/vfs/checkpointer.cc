@@ -25,6 +25,9 @@ constexpr uint64_t kSecond = 1000ull * 1000 * 1000;
 constexpr uint64_t kLookNs = kSecond;
 // Between two looks while something is left, or somebody waits for the disk.
 constexpr uint64_t kShortLookNs = 100 * 1000 * 1000;
+// While others have files in their caches: should they die, the files lack bytes until the next
+// one.
+constexpr uint64_t kCachedLookNs = 50 * 1000 * 1000;
 // The seat is given up when nobody has used the pool for so long; the descriptor, so long after it
 // was asked for.
 constexpr uint64_t kUnusedNs = kSecond;
@@ -64,7 +67,7 @@ bool Checkpointer::Run(const Host& threads, char** environment, int post) {
     if (used) used_ = now;
     if (!engine.attached() && !host_.stays && now - used_ >= kIdleNs) break;
     const bool soon = seats.MustHurry() || (engine.attached() && seats.CountLeft() > 0);
-    seats.AwaitBell(bell, soon ? kShortLookNs : kLookNs);
+    seats.AwaitBell(bell, seats.AnybodyCaches() ? kCachedLookNs : soon ? kShortLookNs : kLookNs);
   }
   End();
   return !IsFinal(engine.stage());
