@@ -83,7 +83,7 @@ class FioTest:
                       *SEPARATE))
 
     def unaligned(self, size):
-        self.both(job("unaligned", "--rw=randwrite", "--bsrange=600-64k", "--bs_unaligned=1",
+        self.both(job("unaligned", "--rw=randwrite", "--bsrange=640-64k", "--bs_unaligned=1",
                       "--blockalign=1", "--norandommap=1", f"--size={self.size(size)}", *THREADS,
                       *SEPARATE),
                   verify_again=False)

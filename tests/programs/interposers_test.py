@@ -88,7 +88,8 @@ def run(case, how, rule, bench):
             (folder / name).write_text("DECOY\n", encoding="utf-8")
     ours = {} if how == "without" else bench.settings(preload=False, NVCACHE_NOTICE="0", NVCACHE_WRITE_BACK=rule)
     order = {"without": "{0}", "behind": f"{bench.preload_library}:{{0}}", "before": f"{{0}}:{bench.preload_library}"}
-    words = [sys.executable, bench.folder / "program.py", folder]
+    # Python from 3.12 on says that the process has threads, which are ours (docs/limits.md).
+    words = [sys.executable, "-W", "ignore::DeprecationWarning", bench.folder / "program.py", folder]
     if case == "fakeroot":
         preload = order[how].format("$LD_PRELOAD")
         words = ["fakeroot", "sh", "-c", f'export LD_PRELOAD={preload}; exec "$@"', "sh", *words]

@@ -23,6 +23,13 @@ BUFFERED = ["--innodb-flush-method=fsync", "--innodb-log-file-buffering=ON",
             "--skip-innodb-use-native-aio"]
 
 
+def places(bench):
+    """Of its own as well: a server that starts removes the temporary tables of any other one in the same folder."""
+    temporary = bench.folder / "temporary"
+    temporary.mkdir(exist_ok=True)
+    return [*AS_ROOT, f"--datadir={bench.folder / 'data'}", f"--tmpdir={temporary}"]
+
+
 def value_of(client, row):
     return f"{client}.{row}." * (1 + row * 37 % 90)
 
@@ -36,7 +43,7 @@ class Server:
         self.client = ["mariadb", "--no-defaults", f"--socket={self.socket}", "--batch", "--skip-column-names"]
         self.log = bench.folder / "server.log"
         self.socket.unlink(missing_ok=True)
-        command = ["mariadbd", "--no-defaults", *AS_ROOT, f"--datadir={bench.folder / 'data'}",
+        command = ["mariadbd", "--no-defaults", *places(bench),
                    f"--socket={self.socket}", f"--pid-file={bench.pools / 'pid'}", "--skip-networking",
                    "--skip-grant-tables", "--innodb-buffer-pool-size=8M", "--innodb-log-file-size=8M", *settings]
         with open(self.log, "ab") as log:
@@ -131,8 +138,8 @@ def killed(options, cache, buffered=False, rule="always"):
     settings = BUFFERED if buffered else []
     draw = random.Random(options.seed)
     with kit.Bench(options, size="64M", dram="16M", timeout=PATIENCE, write_back=rule) as bench:
-        bench.run(["mariadb-install-db", "--no-defaults", *AS_ROOT, f"--datadir={bench.folder / 'data'}",
-                   "--skip-test-db", "--auth-root-authentication-method=normal", "--innodb-log-file-size=8M"], cache)
+        bench.run(["mariadb-install-db", "--no-defaults", *places(bench), "--skip-test-db",
+                   "--auth-root-authentication-method=normal", "--innodb-log-file-size=8M"], cache)
         rows = [0] * CLIENTS
         with Server(bench, cache, settings) as server:
             server.ask("CREATE DATABASE test; CREATE TABLE test.t (client INT, row INT, v TEXT, "
