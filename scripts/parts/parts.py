@@ -105,6 +105,12 @@ def power(run):
     run.ctest("build", *all_with("power"))
 
 
+def programs(run):
+    run.command("packages", ["scripts/install-packages", "programs"])
+    release(run, *tests_of("programs"))
+    run.ctest("build", *all_with("programs"))
+
+
 def bench(run):
     release(run, "all", bench=True)
     run.ctest("build", *all_with("bench"))
@@ -142,7 +148,7 @@ PARTS = (
     Part("power", "power failures of a virtual machine", (*SHIPPED, "tests/power"), power),
     Part("kill", "processes that are killed, disks that fail, in what order others see it",
          (*SHIPPED, "tests/kill", "tests/faults", "tests/order"), of("kill", "faults", "order", needs=("power_agent",))),
-    Part("programs", "databases and tools as Debian packages them", (*SHIPPED, "tests/programs"), of("programs")),
+    Part("programs", "databases and tools as Debian packages them", (*SHIPPED, "tests/programs"), programs),
     Part("mirror", "the mirrored log, its servers, its record in etcd", ("src/vfs", "src/pool", "mirror", "tests/mirror"), of("mirror", needs=("power_agent",))),
     Part("recovery", "recovery on its own feet, the command, several processes in one pool",
          (*SHIPPED, "tests/recovery", "tests/tool", "tests/processes"), of("recovery", "tool", "processes")),
