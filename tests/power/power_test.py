@@ -305,6 +305,8 @@ def self_check(bench, options):
 
 
 LOST = 20  # operations
+# A file that was cut short may be again what it is now, some operations later. Hardly each time.
+ATTEMPTS = 4
 
 
 def lost(bench, options):
@@ -316,13 +318,21 @@ def lost(bench, options):
         with Life(bench, plan, draw) as life:
             try:
                 life.begin()
-                life.run(Start("work", draw.uniform(2, 3), policy=draw.choice(plan.policies)))
-                life.run(Start())
-                there = dict(life.acknowledged)
                 silent = set(workloads)
-                while silent:  # processes that share their names report one after the other
-                    life.acknowledged = there | {name: there[name] + LOST for name in silent}
-                    silent -= reported(life, silent)
+                for _ in range(ATTEMPTS):
+                    if not silent:
+                        break
+                    life.run(Start("work", draw.uniform(2, 3), policy=draw.choice(plan.policies)))
+                    life.run(Start())
+                    there = dict(life.acknowledged)
+                    found = silent
+                    while silent and found:  # processes that share their names report one after the other
+                        life.acknowledged = there | {name: there[name] + LOST for name in silent}
+                        found = reported(life, silent)
+                        silent = silent - found
+                    life.acknowledged = there
+                if silent:
+                    raise Failure(f"{', '.join(sorted(silent))}: {LOST} operations are lost, and nothing is missing")
             except Failure as problem:
                 failed(life, problem)
                 return 1
@@ -330,7 +340,7 @@ def lost(bench, options):
 
 
 def reported(life, names):
-    """Those of which a loss is reported; of one at least."""
+    """Those of which a loss is reported."""
     try:
         life.run(Start())
     except Failure as expected:
@@ -339,7 +349,7 @@ def reported(life, names):
             raise
         say(f"  as it should be: {expected}")
         return found
-    raise Failure(f"{', '.join(sorted(names))}: {LOST} operations are lost, and nothing is missing")
+    return set()
 
 
 def short_life(bench, plan, draw, must_fail):
