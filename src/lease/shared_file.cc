@@ -9,14 +9,17 @@
 #include "src/lease/format.h"
 #include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"
+#include "src/sys/lock.h"
 #include "src/sys/text.h"
 
 namespace nvcache::lease {
 
 namespace {
 
-// Another process has made the file, or taken one of another version away, each time.
-constexpr int kAttempts = 100;
+// Another process has made the file, or taken one of another version away, each time. And who has a
+// lock in one of another version may be about to do so: that is waited for in between.
+constexpr int kAttempts = 20;
+constexpr uint64_t kPauseNs = 500 * 1000;
 
 using Path = sys::Text<256>;
 
@@ -50,7 +53,7 @@ bool RemoveUnused(int fd, const Path& path) {
          sys::Unlinkat(AT_FDCWD, path.c_str(), 0) == 0;
 }
 
-enum class Found { kOurs, kNothing, kNotOurs };
+enum class Found { kOurs, kNothing, kNotOurs, kInUse };
 
 // What the open file is. Nothing that others can change counts, so all of us see the same.
 Found Judge(int fd, const Path& path, const char** why) {
@@ -62,7 +65,7 @@ Found Judge(int fd, const Path& path, const char** why) {
   if (format >> kVersionBits != kFormat >> kVersionBits) return Found::kNotOurs;
   if (format != kFormat) {
     *why = "the file of leases is of another version, and processes use it: end them";
-    return RemoveUnused(fd, path) ? Found::kNothing : Found::kNotOurs;
+    return RemoveUnused(fd, path) ? Found::kNothing : Found::kInUse;
   }
   *why = "others may open the file of leases";
   const bool is_private = (st.st_mode & 07777 & ~0600u) == 0;
@@ -121,7 +124,9 @@ int OpenSharedFile(const char* folder, const char** why) {
   for (int i = 0; i < kAttempts; ++i) {
     Found found = OpenNamed(path, &fd, why);
     if (found == Found::kNothing) found = Make(folder, path, &fd, why);
-    if (found != Found::kNothing) return found == Found::kOurs ? fd : -1;
+    if (found == Found::kOurs) return fd;
+    if (found == Found::kNotOurs) return -1;
+    if (found == Found::kInUse) sys::Pause(kPauseNs);
   }
   return -1;
 }

@@ -1168,6 +1168,9 @@ TEST_F(LeaseTest, AllHaveTheSame) {
     for (const auto& inode : board->inodes) {
       if (inode.load() != 0) inodes.insert(inode.load());
     }
+    for (size_t i = kKilled; i < kProcesses; ++i) {
+      EXPECT_NE(board->inodes[i].load(), 0u) << "it has none, round " << round;
+    }
     EXPECT_EQ(inodes.size(), 1u) << "round " << round << ", seed " << test::Seed();
     EXPECT_EQ(CountNames(folder.path()), 1) << "round " << round;
     for (const pid_t pid : pids) {
