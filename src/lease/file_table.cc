@@ -88,6 +88,7 @@ bool FileTable::Join(uint64_t pool) const {
       for (auto& tagged : shared.tagged) tagged.store(0);
       shared.looked.store(0);
       shared.checkpoint.store(0);
+      shared.wanted.store(0);
       shared.folders.store(0);
       shared.unlogged.store(0);
       shared.unlogged_synced.store(0);
@@ -124,6 +125,13 @@ bool FileTable::LeaveIfUnused() const {
 uint64_t FileTable::checkpoint() const { return leases_.shared_->checkpoint.load(); }
 
 void FileTable::RaiseCheckpoint(uint64_t lsn) const { Raise(leases_.shared_->checkpoint, lsn); }
+
+void FileTable::WantCheckpointAbove(uint64_t lsn) const {
+  Raise(leases_.shared_->wanted, lsn);
+  leases_.NudgeAll();
+}
+
+uint64_t FileTable::wanted() const { return leases_.shared_->wanted.load(); }
 
 // ---------------------------------------------------------------------------------------- Passing
 

@@ -64,6 +64,10 @@ class FileTable {
   // The checkpoint of write-through, as it was told last: it may be higher.
   uint64_t checkpoint() const;
   void RaiseCheckpoint(uint64_t lsn) const;
+  // Asks those who can move it to do so now: the caller has no descriptor of the file system. Not
+  // waited for.
+  void WantCheckpointAbove(uint64_t lsn) const;
+  uint64_t wanted() const;
 
   // ---- Passing
   void BeginInFlight(uint64_t tag) const;

@@ -27,7 +27,7 @@ inline constexpr const char* kFilePrefix = "nvcache-leases-";
 
 // "NVLEASE", and the version of the layout and of the hash.
 inline constexpr unsigned kVersionBits = 8;
-inline constexpr uint64_t kFormat = (uint64_t{0x4e564c45415345} << kVersionBits) + 13;
+inline constexpr uint64_t kFormat = (uint64_t{0x4e564c45415345} << kVersionBits) + 14;
 
 // A cell: part of a file's tag (NumberTagOf), how many files with it its process uses, how many of
 // these exclusively, which are no more, and whether one was handed on (Leases::HandOn), which any
@@ -136,6 +136,7 @@ struct Shared {
   std::atomic<uint64_t> pool;        // the entries'; 0: none
   std::atomic<uint64_t> looked;      // at that pool (FileTable::NoteLook)
   std::atomic<uint64_t> checkpoint;  // write-through's in that pool
+  std::atomic<uint64_t> wanted;      // somebody waits until that is above it
   std::atomic<uint64_t> folders;     // the device of those that have had an entry; 0: none has
   // Changes of names there that are in no log, counted; so many of them are on the disk; and the
   // seconds at which somebody had to sync for that last, above that the time before.

@@ -409,6 +409,14 @@ void Leases::Nudge() {
   Ask(shared_->slots[slot_]);
 }
 
+void Leases::NudgeAll() {
+  for (uint32_t slot = 0; slot < mark(); ++slot) {
+    if (!InUse(slot)) continue;
+    shared_->slots[slot].nudged.store(1);
+    Ask(shared_->slots[slot]);
+  }
+}
+
 void Leases::StopWaiting() {
   stopping_.store(true);
   Ask(shared_->slots[slot_]);

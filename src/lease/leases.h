@@ -112,6 +112,8 @@ class Leases : public Slots {
   Request WaitForRequest();
   // The responder is to look after its own process's affairs. Any thread.
   void Nudge();
+  // Every process's responder is to look after its affairs.
+  void NudgeAll();
   // All of the request was seen to, if something was asked. Those who asked for a file that is held
   // still are refused; those who asked for publication wait, unless all of it was `published`,
   // until somebody asks again.

@@ -198,7 +198,7 @@ void Checkpointer::MoveCheckpoint() {
     wanted_ = next;
     wanted_at_ = now - kLogsForNs;
   }
-  engine.checkpoint.MoveSoon();
+  engine.checkpoint.MoveSoonAbove(next - 1);
 }
 
 // Groups left while the seat was given up are brought to the files as by any process that comes.

@@ -963,6 +963,29 @@ TEST_IN_ENGINE(VfsThroughTest, WhoeverNeedsItMovesTheCheckpoint) {
   seats.Give(older);
 }
 
+// A process without a descriptor of the file system asks the others, who would move the checkpoint
+// seconds later. The call ends when one has.
+TEST_IN_ENGINE(VfsThroughTest, WhoCannotMoveTheCheckpointAsksForIt) {
+  constexpr uint64_t kOtherPool = 12345, kPendingLsn = 1000;
+  const Closing fd(Open("a", O_RDWR | O_CREAT));
+  const uint64_t tag = TagOf(fd);
+  const auto neighbour = NeighbourOf(fd, [=](auto&, FileTable& file_table) {
+    EXPECT_TRUE(file_table.Join(kOtherPool));
+    EXPECT_TRUE(file_table.SetTag(file_table.At(tag), tag));
+    FileTable::Raise(file_table.At(tag).lsn, kPendingLsn);
+  });
+  std::atomic<bool> is_over = false;
+  std::thread other([&] {
+    while (!is_over && engine.file_table.wanted() < kPendingLsn) std::this_thread::yield();
+    engine.file_table.RaiseCheckpoint(kPendingLsn + 1);
+  });
+  EXPECT_EQ(Ftruncate(fd, 100), 0);
+  is_over = true;
+  other.join();
+  EXPECT_EQ(engine.file_table.wanted(), kPendingLsn);
+  EXPECT_FALSE(engine.file_table.IsPending(engine.file_table.At(tag)));
+}
+
 // A process that ends leaves its groups to one that moves the checkpoint, and to nobody who is
 // idle, about to end, or has no descriptor yet.
 TEST_IN_ENGINE(VfsThroughTest, GroupsAreLeftToOneThatStays) {

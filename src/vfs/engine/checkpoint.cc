@@ -88,6 +88,7 @@ void Checkpoint::Begin(int fd, uint64_t device) {
   engine.descriptors.Set(fd_, Internal());
   engine.file_table.RaiseCheckpoint(engine.pool().through_checkpoint());
   error_ = 0;
+  wanted_.store(0);
   engine.pool().seats().NoteThroughSince(engine.pool().seat(), pool::Seats::kIdle);
   device_.store(device);
   if (engine.busy()) Stay();
@@ -124,20 +125,21 @@ void Checkpoint::Await() {
   engine.log.Ring();
 }
 
-void Checkpoint::MoveSoon() {
-  if (!is_open()) return;
-  wanted_.store(true);
+void Checkpoint::MoveSoonAbove(nvlog::Lsn lsn) {
+  nvlog::Lsn wanted = wanted_.load();
+  if (!is_open() || lsn < engine.pool().through_checkpoint()) return;
+  while (wanted < lsn && !wanted_.compare_exchange_weak(wanted, lsn)) {
+  }
   engine.log.Ring();
 }
 
 // The cleanup thread calls it. In how many ns to ask again.
 uint64_t Checkpoint::Tick(bool hurried) {
-  const bool wanted = wanted_.exchange(false);
+  const nvlog::Lsn wanted = wanted_.load();
   const pool::Seats& seats = engine.pool().seats();
   if (!is_open() || seats.ThroughFailed() != 0) return sys::kForever;
   // Another one is at it, who may have begun before that was wanted.
-  const bool again = wanted && !Move();
-  if (again) wanted_.store(true);
+  const bool again = wanted != 0 && wanted >= engine.pool().through_checkpoint() && !Move();
   const auto within = [again](uint64_t ns) { return again ? std::min(ns, kAgainNs) : ns; };
   if (seats.CountLeft() > 0) NotePending();  // others have ended and left them
   uint64_t since = since_.load();

@@ -51,8 +51,8 @@ class Checkpoint {
   // not, or another one is at it. With a pin, or where the pool stays attached; else no lock.
   // `passes`: one that is at it has been for long, and is taken for stopped.
   bool Move(bool passes = false);
-  // The cleanup thread moves it, now. Any thread; attached.
-  void MoveSoon();
+  // The cleanup thread moves it now, unless it is above that. Any thread; attached.
+  void MoveSoonAbove(nvlog::Lsn lsn);
   // Syncs that file system, for all that this process has handed over. 0, or a negated errno: from
   // then on. The cleanup thread, or where it has ended.
   long Sync();
@@ -89,7 +89,7 @@ class Checkpoint {
   std::atomic<uint64_t> since_{0};     // monotonic ns; 0: nothing is pending
   long error_ = 0;                     // that fd_ was told of, under lock_
   nvlog::Lsn seen_ = 0;                // the checkpoint; the cleanup thread's
-  std::atomic<bool> wanted_{false};    // MoveSoon
+  std::atomic<nvlog::Lsn> wanted_{0};  // MoveSoonAbove
 };
 
 }  // namespace nvcache::vfs

@@ -82,6 +82,7 @@ void Responder::Run() {
     if (starving_.exchange(false) && engine.attached()) LookForRoom();
     if (!request.asked && !detached) {
       engine.files.ReapSoon();
+      HearOfWish();
     }
     GiveBackWrittenOutside();
     engine.files.Reap();
@@ -94,7 +95,15 @@ void Responder::Run() {
 // Those who have died or left may have it.
 void Responder::LookForRoom() {
   engine.recovery.AdoptDead();
-  if (engine.pool().seats().CountLeft() > 0) engine.checkpoint.MoveSoon();
+  if (engine.pool().seats().CountLeft() > 0) {
+    engine.checkpoint.MoveSoonAbove(engine.log.newest());
+  }
+}
+
+// Somebody waits for the checkpoint who has no descriptor of the file system, perhaps.
+void Responder::HearOfWish() {
+  if (!engine.attached() || !engine.file_table.IsOf(engine.pool_id())) return;
+  engine.checkpoint.MoveSoonAbove(engine.file_table.wanted());
 }
 
 void Responder::Serve(const lease::Request& request) {

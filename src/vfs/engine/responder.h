@@ -30,6 +30,7 @@ class Responder {
  private:
   void Run();
   void LookForRoom();
+  void HearOfWish();
   void Serve(const lease::Request& request);
   bool LockTable();
   void LeaveRemoved();

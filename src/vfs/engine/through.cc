@@ -162,7 +162,10 @@ bool AwaitCheckpoint(const FileEntry& entry) {
     const bool moved = MoveCheckpoint();
     if (moved && sys::Now(CLOCK_MONOTONIC) - begin < kSyncPatienceNs) continue;
     if (HasFailed() || sys::Now(CLOCK_MONOTONIC) - begin >= kSyncPatienceNs) return false;
-    if (polls % kPollsToLook == 0 && engine.recovery.LookForOwners()) return true;
+    if (polls % kPollsToLook == 0) {
+      engine.file_table.WantCheckpointAbove(entry.lsn.load());
+      if (engine.recovery.LookForOwners()) return true;
+    }
     sys::Pause(kPollNs);
   }
   return true;
