@@ -102,16 +102,16 @@ Found Make(const char* folder, const Path& path, int* fd, const char** why) {
   *why = Reason(made, kUnmakeable);
   if (made < 0) return Found::kNotOurs;
   *fd = static_cast<int>(made);
-  if (!Prepare(*fd)) {
-    *why = kNoRoom;
-  } else {
-    const long error =
+  long error = -ENOSPC;
+  *why = kNoRoom;
+  if (Prepare(*fd)) {
+    error =
         sys::Linkat(AT_FDCWD, sys::LinkTo(made).c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW);
-    if (error == 0) return Found::kOurs;
-    *why = error == -EEXIST ? kForeign : kUnmakeable;
+    *why = kUnmakeable;
   }
+  if (error == 0) return Found::kOurs;
   sys::Close(*fd);
-  return *why == kForeign ? Found::kNothing : Found::kNotOurs;
+  return error == -EEXIST ? Found::kNothing : Found::kNotOurs;
 }
 
 }  // namespace
