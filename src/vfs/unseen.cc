@@ -11,11 +11,11 @@ namespace nvcache::vfs {
 
 namespace {
 
-// Something may be pending that is older than an unseen call, and no sync has come since.
-std::atomic<bool> unsettled{false};
+// Unseen calls that may be newer than something pending; and of so many, nothing older is any more.
+std::atomic<uint32_t> unseen{0}, settled{0};
 
 void ForgetAll() {
-  if (engine.leases.is_open() && engine.file_table.ForgetAll()) unsettled.store(true);
+  if (engine.leases.is_open() && engine.file_table.ForgetAll()) unseen.fetch_add(1);
 }
 
 void ReleaseAll() {
@@ -49,12 +49,17 @@ void UnseenCall::End() {
   if (!sys::IsSharing()) engine.callers.EndUnseen();
 }
 
-// The process need not have had the pool so far.
+// The process need not have had the pool so far. A sync that comes while another one waits here
+// waits as well.
 void SettleUnseen(int fd) {
-  if (!unsettled.load(std::memory_order_relaxed) || !engine.active()) return;
+  const uint32_t calls = unseen.load(std::memory_order_relaxed);
+  uint32_t before = settled.load(std::memory_order_relaxed);
+  if (before == calls || !engine.active()) return;
   JoinDevice(fd);
-  unsettled.store(false);
   engine.checkpoint.EndPending();
+  while (static_cast<int32_t>(calls - before) > 0 &&
+         !settled.compare_exchange_weak(before, calls)) {
+  }
 }
 
 }  // namespace nvcache::vfs

@@ -31,6 +31,7 @@
 #include "src/vfs/engine/heat.h"
 #include "src/vfs/engine/states.h"
 #include "src/vfs/engine/through.h"
+#include "src/vfs/unseen.h"
 #include "src/vfs/vfs.h"
 #include "tests/unit/attributes.h"
 #include "tests/unit/found.h"
@@ -961,6 +962,37 @@ TEST_IN_ENGINE(VfsThroughTest, WhoeverNeedsItMovesTheCheckpoint) {
   EXPECT_FALSE(IsPending(fd));
   seats.NoteThroughSince(older, 0);
   seats.Give(older);
+}
+
+// Something older than a call that nobody saw is pending, and somebody is at the checkpoint. Of two
+// syncs, neither is over before that is on the disk.
+TEST_IN_ENGINE(VfsThroughTest, EachSyncWaitsForWhatIsOlderThanAnUnseenCall) {
+  const KnownFile fd(*this);
+  static Host interposed;
+  interposed = *engine.host;
+  interposed.find_interposer = [] { return "a library"; };
+  engine.host = &interposed;
+  engine.callers.Begin();
+  UnseenCall call;
+  EXPECT_TRUE(call.Begin());
+  FileEntry& entry = engine.file_table.At(TagOf(fd));
+  FileTable::Raise(entry.lsn, engine.log.Draw());  // another process's
+  call.End();
+  const int at_it = open(engine.pool().path(), O_RDWR | O_CLOEXEC);
+  ASSERT_TRUE(pool::HoldByte(at_it, pool::kThroughByte, false));
+  std::atomic<int> over = 0, early = 0;
+  const auto sync = [&] {
+    SettleUnseen(fd);
+    if (engine.file_table.IsPending(entry)) ++early;
+    ++over;
+  };
+  std::thread one(sync), other(sync);
+  for (int i = 0; i < 500 && over == 0; ++i)
+    usleep(1000);  // one that does not wait is over by then
+  close(at_it);
+  one.join();
+  other.join();
+  EXPECT_EQ(early, 0);
 }
 
 // A process without a descriptor of the file system asks the others, who would move the checkpoint
