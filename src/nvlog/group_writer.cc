@@ -20,7 +20,7 @@ constexpr uint64_t kShortGroups = 4;
 constexpr uint64_t kWorthFilling = 8;
 
 // The seat is told of so many bytes at once: its line is not this process's alone.
-constexpr uint64_t kNoteBytes = 16 << 10;
+constexpr uint64_t kNoteBytes = 64 << 10;
 
 // A record that settles makes room for others, and one of names is short.
 bool MayTakeReserve(Kind kind) { return kind == Kind::kSettled || kind == Kind::kName; }
@@ -235,6 +235,7 @@ void GroupWriter::BeginPart() {
 bool GroupWriter::AddPage(const uint8_t* bytes, uint32_t length, uint8_t* copy, Place link) {
   NVCACHE_CHECK(length >= 1 && length <= pool::kPageSize && done_ + length <= part_.length);
   NVCACHE_CHECK((part_offset_ + done_) % pool::kPageSize + length <= pool::kPageSize);
+  if (staged()) copy = lane_.stage + (part_offset_ - offset_ + done_);
   if (!pmem::Copy(log_.view_.unit(at_), bytes, length, copy, &crc_, Step::kPayload)) {
     return false;
   }
@@ -271,6 +272,10 @@ void GroupWriter::EndPart() {
 
 int GroupWriter::Pieces(iovec (&pieces)[2]) const {
   NVCACHE_CHECK(!deferred() && done_ == length_);
+  if (staged()) {
+    pieces[0] = {lane_.stage, length_};
+    return 1;
+  }
   const Place payload = part_.place(log_.units_) + 1 + LinkUnits(PagesOf(offset_, length_));
   const uint64_t first = FirstLength(offset_, length_);
   pieces[0] = {log_.view_.unit(payload), first};

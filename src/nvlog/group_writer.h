@@ -77,7 +77,6 @@ class GroupWriter {
   Outcome BeginName(const pool::NameRecord& record);
 
   // ---- After a Begin that was kDone
-
   uint64_t length() const { return length_; }
   // The bytes of the next page: `length` of them, all that the group has of it. They go to `copy`,
   // too, unless it is null. `link`: the page's pending record before this one. False: a byte cannot
@@ -125,6 +124,7 @@ class GroupWriter {
         bypasses_(bypasses),
         lane_(log.LockLane(policy, &number_)) {}
   bool deferred() const { return policy_ == Policy::kWriteBack; }
+  bool staged() const { return lane_.stage != nullptr && length_ <= kStageBytes; }
   void Start(pool::FileRecord* record);
   Part First() const;
   Part NextIn(const Part& part) const;

@@ -21,6 +21,10 @@ enum class Policy : uint8_t {
 };
 inline constexpr size_t kPolicies = 2;
 
+// A group of write-through up to this length is staged: the kernel takes it from a copy in the
+// processor's cache. The log's own has gone around that, and would come back from memory.
+inline constexpr size_t kStageBytes = 128 << 10;
+
 struct Position {
   uint32_t segment = kNoSegment;
   uint32_t unit = 0;
@@ -39,6 +43,7 @@ struct alignas(pmem::kLine) Lane {
   // The group that is being written has the header of its first record here, which waits for
   // Commit(), and that of the record at hand. Stacks are small.
   RecordHeader first_header = {}, next_header = {};
+  uint8_t* stage = nullptr;  // kStageBytes; write-back: none
   // How far the cleanup thread has read a lane of write-back, and how far it needs nothing more.
   alignas(pmem::kLine) Position read;
   Position forgotten;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "src/sys/crc32c.h"
+#include "src/sys/memory.h"
 #include "src/sys/words.h"
 
 namespace nvcache::nvlog {
@@ -34,7 +35,10 @@ bool Log::Open(pool::Pool* pool, uint32_t frame_segments) {
   view_ = pool->view();
   units_ = view_.segment_units();
   if (pool->seat() == pool::kNoSeat) pool->TakeFirstSeat();
-  if (!segments_.Open(pool, frame_segments)) return false;
+  if (!ReserveStages() || !segments_.Open(pool, frame_segments)) {
+    Close();
+    return false;
+  }
   const uint32_t count = segments_.count();
   lanes_used_ = std::clamp(count / kSegmentsPerLane, 1u, kBackLanes);
   writable_segments_ = count - (lanes_used_ + 1);
@@ -51,7 +55,20 @@ bool Log::Open(pool::Pool* pool, uint32_t frame_segments) {
   return true;
 }
 
-void Log::Close() { segments_.Close(); }
+void Log::Close() {
+  segments_.Close();
+  if (stages_ != nullptr) sys::UnmapUnlocked(stages_, kThroughLanes * kStageBytes);
+  stages_ = nullptr;
+}
+
+bool Log::ReserveStages() {
+  stages_ = static_cast<uint8_t*>(sys::Reserve(kThroughLanes * kStageBytes));
+  if (stages_ == nullptr) return false;
+  for (uint32_t i = 0; i < kThroughLanes; ++i) {
+    lanes_[kBackLanes + i].stage = stages_ + i * kStageBytes;
+  }
+  return true;
+}
 
 // The next header goes there, most of the time.
 void Log::FetchEnd(const Lane& lane) const {

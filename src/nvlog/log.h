@@ -148,6 +148,7 @@ class Log : public Bells {
   // The lane of the record with the lowest LSN; sys::kNone: there is none. `at` has one for each
   // lane, all before the lanes' `read`.
   uint32_t Lowest(Position (&at)[kBackLanes]);
+  bool ReserveStages();
   void FetchEnd(const Lane& lane) const;
   // The lane that the thread has used last, or another one if that is busy. `*number`: below
   // kLanes.
@@ -171,6 +172,7 @@ class Log : public Bells {
   Segments segments_;
 
   Lane lanes_[kLanes];
+  uint8_t* stages_ = nullptr;  // of the lanes of write-through
 };
 
 }  // namespace nvcache::nvlog

@@ -143,6 +143,25 @@ TEST_F(ThroughTest, WhatWasCommittedIsFound) {
                                         {four, Kind::kData, 11, "j", "/file1"}}));
 }
 
+// Longer groups than the stage has room for want longer segments.
+TEST_F(ThroughTest, TheKernelGetsALongGroupFromTheLog) {
+  Make(uint64_t{256} << 20);
+  for (const size_t length :
+       {kStageBytes - 1, kStageBytes, kStageBytes + 1, kStageBytes + 50'000}) {
+    std::string bytes(length, 'b');
+    for (size_t i = 0; i < length; ++i) bytes[i] = static_cast<char>(i % 251);
+    pool::FileRecord record = RecordOf(a_);
+    GroupWriter group(log_, a_, bypasses_);
+    ASSERT_EQ(group.BeginData(100, length, &record, true), Outcome::kDone);
+    ASSERT_TRUE(AddPages(group, 100, bytes));
+    iovec pieces[2];
+    EXPECT_EQ(group.Pieces(pieces), length <= kStageBytes ? 1 : 2) << length;
+    EXPECT_TRUE(KernelGets(group) == bytes) << length;
+    group.Draw();
+    group.Commit();
+  }
+}
+
 // The kernel refuses, the buffer is not there, or the file is not known any more.
 TEST_F(ThroughTest, WhatWasNotCommittedIsNothing) {
   const test::Unreadable unreadable;
@@ -303,13 +322,13 @@ TEST_F(ThroughTest, TheSeatIsToldWhatWasWritten) {
   EXPECT_EQ(told(), 0u);
   log_.FreeThrough(false);
   EXPECT_EQ(told(), 64u);
-  for (int i = 0; i < 15; ++i) EXPECT_NE(Write(a_, 0, std::string(1024, 'a')), 0u);
+  for (int i = 0; i < 63; ++i) EXPECT_NE(Write(a_, 0, std::string(1024, 'a')), 0u);
   EXPECT_EQ(told(), 64u);
   EXPECT_NE(Write(a_, 0, std::string(1024, 'a')), 0u);
-  EXPECT_EQ(told(), 64u + (16 << 10)) << "and 36 bytes are left";
+  EXPECT_EQ(told(), 64u + (64 << 10)) << "and 36 bytes are left";
   EXPECT_NE(Write(a_, 0, std::string(28, 'a')), 0u);
   log_.FreeThrough(false);
-  EXPECT_EQ(told(), 128u + (16 << 10));
+  EXPECT_EQ(told(), 128u + (64 << 10));
 }
 
 }  // namespace

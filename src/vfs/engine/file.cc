@@ -3,6 +3,7 @@
 
 #include <new>
 
+#include "src/lease/tag.h"
 #include "src/sys/check.h"
 
 namespace nvcache::vfs {
@@ -13,6 +14,7 @@ void File::Begin(const sys::BornStat& st, uint32_t number) {
   device = st.st_dev;
   inode = st.st_ino;
   birth = st.birth;
+  entry_tag = lease::TagOf(device, inode, birth, S_IFREG);
   state.store(State::kKernel);
   backing_fd = -1;
   size.store(static_cast<uint64_t>(st.st_size));

@@ -185,6 +185,7 @@ bool DescribeThrough(int fd, File& file, pool::FileRecord* record) {
 }
 
 void NoteBypasses(File& file, uint64_t bypasses) {
+  if (file.bypasses_seen.load() == bypasses) return;
   if (file.bypasses_seen.exchange(bypasses) != bypasses) file.changes.fetch_add(1);
 }
 

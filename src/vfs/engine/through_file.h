@@ -12,9 +12,7 @@
 
 namespace nvcache::vfs {
 
-inline uint64_t TagOf(const File& file) {
-  return lease::TagOf(file.device, file.inode, file.birth, S_IFREG);
-}
+inline uint64_t TagOf(const File& file) { return file.entry_tag; }
 
 // With a pin.
 inline bool IsOwnTable() { return engine.file_table.IsOf(engine.pool_id()); }

@@ -79,8 +79,8 @@ int DescriptorFor(const Access& access, const WriteCall& call, bool appends) {
   return file.backing_fd;
 }
 
-// The kernel's call, from the log.
-long WriteFromLog(const ThroughWrite& write, const nvlog::GroupWriter& writer, uint64_t at) {
+// The kernel's call, with the bytes that the log has.
+long WriteLogged(const ThroughWrite& write, const nvlog::GroupWriter& writer, uint64_t at) {
   const WriteCall& call = write.call;
   iovec pieces[2];
   const int count = writer.Pieces(pieces);
@@ -88,7 +88,9 @@ long WriteFromLog(const ThroughWrite& write, const nvlog::GroupWriter& writer, u
   const int flags =
       (call.flags & ~(RWF_DSYNC | RWF_SYNC)) | (ours && write.appends ? RWF_APPEND : 0);
   const bool moves = call.offset == nullptr;
-  if (flags == 0 && moves) return sys::Call(SYS_writev, call.fd, sys::Address(pieces), count);
+  const bool is_plain = flags == 0 && count == 1;
+  if (is_plain && moves) return sys::Write(call.fd, pieces[0].iov_base, pieces[0].iov_len);
+  if (is_plain) return sys::Pwrite(write.fd, pieces[0].iov_base, pieces[0].iov_len, at);
   const long offset = moves && !ours ? -1 : static_cast<long>(at);
   const long n = sys::Call(SYS_pwritev2, write.fd, sys::Address(pieces), count, offset, 0, flags);
   if (n > 0 && moves && ours) sys::Lseek(call.fd, static_cast<off_t>(at) + n, SEEK_SET);
@@ -114,7 +116,7 @@ Next WriteBegun(const ThroughWrite& write, const Position& position, uint64_t at
   Attempt& attempt = *write.attempt;
   Cursor source = *cursor;
   if (!CopyPages(writer, at, &source)) return attempt.End(-EFAULT);
-  const long n = WriteFromLog(write, *writer, at);
+  const long n = WriteLogged(write, *writer, at);
   if (n <= 0) return attempt.End(n);
   const auto written = static_cast<uint64_t>(n);
   const bool is_short = written < writer->length();

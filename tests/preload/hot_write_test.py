@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a write to a write-through file and its sync cost (hot_write.c): instructions, system calls, page faults. Not how
+long they take.
+
+Exit code 77 without valgrind."""
+
+import re
+import shutil
+import sys
+
+import kit
+from kit import Failure, check, command, say, skip
+
+COUNT = 2000
+# Instructions of both calls, the program's few among them. valgrind has no AVX-512, so the bytes are copied and summed
+# by a loop.
+MOST = {100: 3000, 4096: 12000}
+# For each write; a segment that is taken may wake the cleanup thread.
+CALLS = 1.1
+# A lap of the pool and more, and then as much again.
+LAPS = {4096: 16384}
+FAULTS = 200  # of the second half: the cleanup thread's are counted, too
+
+
+class Hot:
+    def __init__(self, bench, program):
+        self.bench, self.program = bench, program
+        self.file = bench.folder / "file"
+        self.settings = {**bench.settings(NVCACHE_NOTICE="0")}
+
+    def instructions(self, size, count):
+        """Of the program's own thread, in all its writes and syncs."""
+        done = command("valgrind", "--tool=callgrind", f"--callgrind-out-file={self.bench.folder}/counts",
+                       "--toggle-collect=counted", self.program, self.file, size, count,
+                       env={**kit.without_nvcache(), **self.settings})
+        found = re.search(r"Collected : (\d+)", done)
+        check(found, done)
+        return int(found.group(1))
+
+    def calls(self, size, count):
+        """Of the program's own thread, by name."""
+        done, lines = self.bench.strace(self.bench.folder / "trace", self.settings, self.program, self.file, size, count)
+        check(done.returncode == 0, f"strace: {done.stderr.strip()}")
+        thread = lines[0].split()[0]
+        return [line.split()[1].partition("(")[0] for line in lines
+                if line.split()[0] == thread and not line.split()[1].startswith("<")]
+
+    def faults(self, size, count):
+        return int(command(self.program, self.file, size, count, env={**kit.without_nvcache(), **self.settings}))
+
+
+def main():
+    parser = kit.arguments(__doc__)
+    parser.add_argument("--program", required=True)
+    options = parser.parse_args()
+    if not shutil.which("valgrind"):
+        skip("there is no valgrind")
+    with kit.Bench(options, size="16M", dram="1M", write_back="auto") as bench:
+        hot = Hot(bench, options.program)
+        hot.faults(1, 1)  # it makes the pool
+        for size, most in MOST.items():
+            each = hot.instructions(size, COUNT) / COUNT
+            say(f"{size} bytes: {each:.1f} instructions, at most {most}")
+            check(each <= most, f"a write of {size} bytes and its sync: {each:.1f} instructions, at most {most}")
+            more = len(hot.calls(size, 2 * COUNT)) - len(hot.calls(size, COUNT))
+            say(f"{size} bytes: {more / COUNT:.3f} system calls")
+            check(more <= COUNT * CALLS, f"{COUNT} writes of {size} bytes and their syncs: {more} system calls")
+        for size, count in LAPS.items():
+            faults = hot.faults(size, count)
+            say(f"{size} bytes, once the pool was met: {faults} faults in {count // 2} writes")
+            check(faults <= FAULTS, f"{count // 2} writes of {size} bytes: {faults} page faults, at most {FAULTS}")
+
+
+try:
+    main()
+except Failure as failure:
+    sys.exit(str(failure))
