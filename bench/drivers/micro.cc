@@ -63,6 +63,8 @@ namespace {
 constexpr uint64_t kPage = 4096;
 constexpr uint64_t kChunk = 1u << 20;
 constexpr int kMostWarmUps = 5;
+// By the default rule, bytes go to the log of a file that was synced so often.
+constexpr int kSyncsUntilHot = 3;
 constexpr uint64_t kStamp = sizeof(uint64_t);
 constexpr uint64_t kNever = ~uint64_t{0};
 
@@ -597,6 +599,7 @@ void WarmUp(const std::string& folder, uint64_t bytes) {
   for (int turn = 0; Resident(pool) < bytes - bytes / 16; ++turn) {
     if (turn == kMostWarmUps) Die("the pool does not fill");
     const File file(folder + "/warm", 0, 0);
+    for (int i = 0; i < kSyncsUntilHot; ++i) file.Sync();
     for (uint64_t at = 0; at < bytes; at += kChunk) file.Write(chunk.data(), kChunk, at);
     ::sync();
   }

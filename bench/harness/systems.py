@@ -15,9 +15,10 @@ import time
 # What each is called in a report. The suites of the guest have their own.
 SYSTEMS = {
     "limit": "persist limit (copy and fences, no file)",
-    "nvcache": "NVCache",
-    "inpool": "NVCache, frames in the pool",
-    "inslowpool": "NVCache, frames in a pool of slower memory",
+    "through": "NVCache",
+    "nvcache": "NVCache, exclusive",
+    "inpool": "NVCache, exclusive, frames in the pool",
+    "inslowpool": "NVCache, exclusive, frames in a pool of slower memory",
     "passthrough": "under NVCache, file not cached",
     "tmpfs": "tmpfs",
     "pagecache": "disk, never synced",
@@ -29,7 +30,7 @@ SYSTEMS = {
 SHORT = {"limit": "persist limit", "passthrough": "file not cached", "eatmydata": "libeatmydata",
          "fsync1000": "synced every 1,000", "inpool": "frames in pool",
          "inslowpool": "the same, slower"}
-UNDER_NVCACHE = ("nvcache", "inpool", "inslowpool", "passthrough")
+UNDER_NVCACHE = ("through", "nvcache", "inpool", "inslowpool", "passthrough")
 IN_MEMORY = ("tmpfs", "limit")
 MEMORY = pathlib.Path("/dev/shm")
 PREFIX = "nvcache-test-bench-"
@@ -147,8 +148,8 @@ class Bench:
     @contextlib.contextmanager
     def place(self, system, pool="1G", dram="256M", settings=None, commit=None):
         """`with bench.place("nvcache", pool="64M") as place:`. `dram`: None if `settings` say where
-        page frames are. `settings`: more variables of docs/settings.md, without their prefix. Unless they
-        say otherwise, each file is cached from the start, synced or not. `commit`: the pool is mirrored. Records still in the log
+        page frames are. `settings`: more variables of docs/settings.md, without their prefix. "through"
+        has the default rule; the others under NVCache cache each file from the start, synced or not. `commit`: the pool is mirrored. Records still in the log
         at the end are recovered to nowhere: pool and folder are removed."""
         parent = MEMORY if system in IN_MEMORY else self.folder
         folder = pathlib.Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
@@ -163,7 +164,7 @@ class Bench:
                             "NVCACHE_POOL": str(place.pool),
                             "NVCACHE_DRAM": dram or "", "NVCACHE_EMULATE": str(int(self.emulate)),
                             "NVCACHE_REQUIRED": "1", "NVCACHE_NOTICE": "0",
-                            "NVCACHE_WRITE_BACK": "always"}
+                            "NVCACHE_WRITE_BACK": "auto" if system == "through" else "always"}
             if system == "passthrough":
                 environment["NVCACHE_EXCLUDE"] = "/*"
             environment |= {f"NVCACHE_{k}": str(v) for k, v in (settings or {}).items()}
@@ -186,6 +187,12 @@ class Bench:
     def checkpointer(self, place, user):
         """`with bench.checkpointer(place, {}):`. `user`: whom it runs as, as options of subprocess.run."""
         return Checkpointer(self.program("nvcache") if place.pool else None, place, user)
+
+    def logged(self, place):
+        """At most so many bytes went through the place's log: no counter has the records of write-through, but they
+        fill segments."""
+        status = self.counters(place)
+        return status["statistics"]["segments_taken"] * status["segment_size"]
 
     def counters(self, place):
         """What `nvcache status --json` says of the place's pool."""

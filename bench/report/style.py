@@ -9,7 +9,8 @@ INK = {
     "grid": ("#dfe4e9", "#2c3742"),
 }
 SYSTEMS = {
-    "nvcache": ("#0072b2", "#4aa8e0"),
+    "through": ("#0072b2", "#4aa8e0"),
+    "nvcache": ("#12609d", "#97c9ec"),
     "tmpfs": ("#e69f00", "#f0b429"),
     "fsync": ("#d55e00", "#f07f3c"),
     "eatmydata": ("#009e73", "#2cc298"),

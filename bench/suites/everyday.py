@@ -9,7 +9,7 @@ from suites.everyday_program import Turn
 
 systems.SYSTEMS |= {"plain": "disk, without NVCache", "unsynced": "disk, its own syncs off"}
 # The first one leaves what the others must leave.
-SYSTEMS = ("plain", "eatmydata", "tmpfs", "nvcache", "unsynced")
+SYSTEMS = ("plain", "eatmydata", "tmpfs", "through", "nvcache", "unsynced")
 PROGRAMS = (*everyday_tools.PROGRAMS, *everyday_databases.PROGRAMS)
 # In the words of a goal.
 AGAINST = {"plain": "without NVCache", "unsynced": "without NVCache and without syncs",
@@ -32,8 +32,8 @@ class Everyday(model.Suite):
         "NVCache. Each syncs what it syncs by itself. Timed is a program from its start to its end; of a "
         "server, the time of its client. A checkpointer runs beside NVCache, as `nvcache run` leaves one "
         "behind, and brings the log to the disk meanwhile. The disk is synced before each. What a program "
-        "leaves behind is compared with what it has left on the disk without NVCache; a difference is a failure. Files are cached by the default rule: those that a "
-        "program syncs more than once. PostgreSQL and Redis run without their own syncs as well.")
+        "leaves behind is compared with what it has left on the disk without NVCache; a difference is a failure. NVCache has the "
+        "default rule, and once more all files exclusive: those are cached that a program syncs more than once. PostgreSQL and Redis run without their own syncs as well.")
 
     def __init__(self, programs=PROGRAMS):
         self.programs = {program.name: program for program in programs}
@@ -58,7 +58,7 @@ class Everyday(model.Suite):
     def run(self, bench, case, system, scale):
         program = self.programs[case.name]
         # As users have it, who set nothing.
-        settings = {"REQUIRED": 0, "WRITE_BACK": "auto"}
+        settings = {"REQUIRED": 0, "WRITE_BACK": "auto", **({"EXCLUSIVE": "*"} if system == "nvcache" else {})}
         with bench.place(system, pool=scale.choose(*program.pools), settings=settings) as place:
             user = program.user()
             servers.give(user, place.folder, *([place.pool.parent, place.pool] if place.pool else []))
@@ -67,7 +67,7 @@ class Everyday(model.Suite):
                 servers.give(user, *place.folder.iterdir())
                 turn.check_library(**user)
                 seconds, left = program.run(turn)
-            if system == "nvcache" and program.logged:
+            if place.pool and program.logged:
                 turn.check_log()
         different = leavings.difference(self.first.setdefault(case.name, left), left)
         if different:
@@ -89,7 +89,7 @@ class Everyday(model.Suite):
         for program in self.programs.values():
             for name, system, limit in ((name, *each) for name, them in program.goals.items() for each in them):
                 title = program.titles[name]
-                over, under = (results.find(self.name, title, each) for each in ("nvcache", system))
+                over, under = (results.find(self.name, title, each) for each in ("through", system))
                 if program.added:
                     goals.append(model.difference(f"{title}: more than without NVCache", limit, over, under, "seconds"))
                 else:
@@ -98,7 +98,7 @@ class Everyday(model.Suite):
 
     def _ratios(self, results):
         for title, find, _ in self._rows(results):
-            goal = model.ratio(title, 1, True, find("nvcache"), find("plain"), "seconds")
+            goal = model.ratio(title, 1, True, find("through"), find("plain"), "seconds")
             if goal.measured is not None:
                 yield goal
 
@@ -131,12 +131,13 @@ class Everyday(model.Suite):
     def tables(self, results):
         rows = []
         for title, find, program in self._rows(results):
-            goal = model.ratio(title, 1, True, find("nvcache"), find("plain"), "seconds")
+            goal, other = (model.ratio(title, 1, True, find(system), find("plain"), "seconds")
+                           for system in ("through", "nvcache"))
             spread = None if goal.low is None else f"{units.digits(goal.low)} to {units.text(goal.high, 'x')}"
             rows.append([title, *(units.text(result.median("seconds"), "s") if result else None
                                   for result in map(find, SYSTEMS)),
-                         None if goal.measured is None else units.text(goal.measured, "x"), spread,
-                         program.compared])
-        head = ["", *(systems.SYSTEMS[system] for system in SYSTEMS), "NVCache / without",
-                "from pair to pair", "compared"]
+                         *(None if each.measured is None else units.text(each.measured, "x") for each in (goal, other)),
+                         spread, program.compared])
+        head = ["", *(systems.SYSTEMS[system] for system in SYSTEMS), "NVCache / without", "exclusive / without",
+                "NVCache, from pair to pair", "compared"]
         return [model.Table("Everyday programs", head, rows)] if rows else []

@@ -12,7 +12,7 @@ READ_AREAS = {1 << 20: "within 1 MiB (processor's caches)", 64 << 20: "within 64
 PERCENTILES = {"p50": "p50", "p99": "p99", "p999": "p99.9", "p9999": "p99.99"}
 THREADS_AREA = 16 << 20
 LATENCY_SIZE = 4096
-DURABLE = ("fsync", "eatmydata")  # systems on which each write is followed by fdatasync
+DURABLE = ("fsync", "eatmydata", "through")  # systems on which each write is followed by fdatasync
 PLAIN = ("nvcache", "tmpfs", "pagecache")
 # The cleanup thread does nothing until a quarter of the log is full.
 HELD_BACK = {"BATCH_MIN": 1 << 20, "BATCH_MAX": 1 << 20, "BATCH_DELAY": 60000}
@@ -119,7 +119,7 @@ class _Group:
 
 
 GROUPS = {
-    "writes": _Group(_writes, ("limit", "nvcache", "tmpfs", "pagecache", "passthrough", "eatmydata",
+    "writes": _Group(_writes, ("limit", "through", "nvcache", "tmpfs", "pagecache", "passthrough", "eatmydata",
                                "fsync"), 2),
     "kinds of writes": _Group(_kinds, PLAIN, 1.5),
     "threads": _Group(_threads, ("limit", *PLAIN), 2.5, settings=HELD_BACK),
@@ -181,7 +181,7 @@ class Micro(model.Suite):
         settings = {**(group.settings or {}), **TRUSTED}
         with bench.place(system, pool=str(pool), dram=group.dram, settings=settings) as place:
             command = [bench.program("nvcache_micro"), place.folder]
-            if system == "nvcache":
+            if system in ("nvcache", "through"):
                 command.append(f"--warm={pool}")
             command += [",".join(f"{word}={value}" for word, value in spec.items())
                         for _, _, spec in specs]
@@ -360,18 +360,21 @@ class Micro(model.Suite):
         rows = [self._row(results, title, at(name, system)) for title, name, system in (
             ("persist limit, one fence", "one fence", "limit"),
             ("persist limit (copy and two fences)", "pwrite", "limit"),
-            ("**NVCache pwrite**, durable", "pwrite", "nvcache"),
-            ("NVCache pwrite, page in the DRAM cache", "pwrite hot", "nvcache"),
+            ("**NVCache pwrite**, exclusive, durable", "pwrite", "nvcache"),
+            ("NVCache pwrite, exclusive, page in the DRAM cache", "pwrite hot", "nvcache"),
             ("tmpfs pwrite", "pwrite", "tmpfs"),
             ("page cache pwrite, not durable", "pwrite", "pagecache"),
             ("page cache pwrite under NVCache, file not cached", "pwrite", "passthrough"),
+            ("**NVCache pwrite + fdatasync**, default rule, durable", "pwrite", "through"),
             ("pwrite + fdatasync under libeatmydata, not durable", "pwrite", "eatmydata"),
             ("pwrite + fdatasync, durable", "pwrite", "fsync"))]
         rows += [self._ratios(results, title, at(*over), at(*under)) for title, over, under in (
-            ("NVCache / persist limit", ("pwrite", "nvcache"), ("pwrite", "limit")),
-            ("NVCache / tmpfs", ("pwrite", "nvcache"), ("pwrite", "tmpfs")),
-            ("NVCache, page in DRAM / tmpfs", ("pwrite hot", "nvcache"), ("pwrite", "tmpfs")),
-            ("pwrite + fdatasync / NVCache", ("pwrite", "fsync"), ("pwrite", "nvcache")))]
+            ("exclusive / persist limit", ("pwrite", "nvcache"), ("pwrite", "limit")),
+            ("exclusive / tmpfs", ("pwrite", "nvcache"), ("pwrite", "tmpfs")),
+            ("exclusive, page in DRAM / tmpfs", ("pwrite hot", "nvcache"), ("pwrite", "tmpfs")),
+            ("default rule / libeatmydata", ("pwrite", "through"), ("pwrite", "eatmydata")),
+            ("pwrite + fdatasync / exclusive", ("pwrite", "fsync"), ("pwrite", "nvcache")),
+            ("pwrite + fdatasync / default rule", ("pwrite", "fsync"), ("pwrite", "through")))]
         return "One call", ["one call", *NAMES.values()], rows
 
     def _reads(self, results):

@@ -131,7 +131,7 @@ class Suite(unittest.TestCase):
         self.assertEqual(record.failures, [], said)
         entry = record.suites[0]
         self.assertEqual(entry["planned"], entry["done"])
-        for system in ("plain", "tmpfs", "nvcache"):
+        for system in ("plain", "tmpfs", "through", "nvcache"):
             self.assertTrue(record.results.select("everyday", system=system))
 
     def test_rows_and_figures(self):
@@ -140,6 +140,7 @@ class Suite(unittest.TestCase):
         table, = suite.tables(record.results)
         self.assertEqual([len(row) for row in table.rows], [len(table.head)])
         self.assertEqual(table.rows[0][0], "one")
+        self.assertIn("×", table.rows[0][-4])
         self.assertIn("×", table.rows[0][-3])
         self.assertEqual(len(suite.figures(record.results)), 1)
         self.assertIn("one", suite.summary(record.results))
@@ -156,7 +157,7 @@ class Suite(unittest.TestCase):
         added = everyday_tools.Short("added", {"added": "added"}, "", {}, goals={"added": (("plain", 0.5),)}, added=True)
         results = model.Results()
         for program in (ratio, added):
-            for system, seconds in (("plain", 1.0), ("nvcache", 1.6)):
+            for system, seconds in (("plain", 1.0), ("through", 1.6)):
                 results.add("everyday", system, model.Outcome(program.name, {}, {"seconds": seconds}))
         found = [(goal.what, goal.limit, goal.unit, goal.met, round(goal.measured, 9))
                  for goal in everyday.Everyday((ratio, added)).goals(results)]
@@ -167,13 +168,13 @@ class Suite(unittest.TestCase):
         programs = [tool(name, "true") for name in ("slow", "same", "fast")]
         results = model.Results()
         for program, seconds in zip(programs, (1.06, 1.04, 0.5)):
-            for system, each in (("plain", 1.0), ("nvcache", seconds)):
+            for system, each in (("plain", 1.0), ("through", seconds)):
                 results.add("everyday", system, model.Outcome(program.name, {}, {"seconds": each}))
         suite = everyday.Everyday(programs)
         remark, = suite.remarks(results)
         self.assertRegex(remark, r"1\.05.×\): slow 1\.06.×$")
         results = model.Results()
-        for system in ("plain", "nvcache"):
+        for system in ("plain", "through"):
             results.add("everyday", system, model.Outcome("same", {}, {"seconds": 1.0}))
         self.assertRegex(suite.remarks(results)[0], ": none$")
 
@@ -183,18 +184,18 @@ class Suite(unittest.TestCase):
             turn.check_library()
             place.pool = "a pool"
             self.assertRaisesRegex(systems.Broken, "does not have the library", turn.check_library)
-        with bench().place("nvcache", pool="1M") as place:
+        with bench().place("through", pool="1M") as place:
             turn_of(place).check_library()
 
     def test_a_difference_is_a_failure(self):
         _, record, said = run(tool("same", "echo >file"),
                               tool("other", 'case "$LD_PRELOAD" in *nvcache*) echo >file ;; *) : >file ;; esac'))
         self.assertEqual([(failure["case"], failure["system"]) for failure in record.failures],
-                         [("other", "nvcache")])
+                         [("other", "through"), ("other", "nvcache")])
         message = record.failures[0]["message"]
         self.assertIn("it has left something else than without NVCache: file: -rw", message)
         self.assertNotIn("\n", message)
-        self.assertIn("other, nvcache: FAILED", said)
+        self.assertIn("other, through: FAILED", said)
 
     def test_a_program_that_fails(self):
         _, record, _ = run(tool("fails", "echo so >&2; false"))
@@ -205,11 +206,11 @@ class Suite(unittest.TestCase):
         # pylint: disable=protected-access
         _, record, _ = run(everyday_tools._tool("idle", "idle", {}, lambda turn: ["true"], logged=True))
         self.assertEqual([(failure["system"], failure["message"]) for failure in record.failures],
-                         [("nvcache", "nothing went through the log")])
+                         [("through", "nothing went through the log"), ("nvcache", "nothing went through the log")])
 
     def test_what_is_not_the_same_from_turn_to_turn_is_a_failure(self):
         _, record, _ = run(tool("random", "cat /proc/sys/kernel/random/uuid >file"), turns=2)
-        self.assertLessEqual({"plain", "tmpfs", "nvcache"}, {failure["system"] for failure in record.failures})
+        self.assertLessEqual({"plain", "tmpfs", "through", "nvcache"}, {failure["system"] for failure in record.failures})
 
     def test_what_is_missing_is_left_out(self):
         # pylint: disable=protected-access
