@@ -26,6 +26,8 @@ SYSTEMS = {
     "eatmydata": "libeatmydata on the disk",
     "fsync1000": "disk, synced every 1,000 writes",
 }
+# Of the files of a program that syncs: as a user has it who names them all.
+EXCLUSIVE = {"WRITE_BACK": "auto", "EXCLUSIVE": "*"}
 # Beside a line in a figure.
 SHORT = {"limit": "persist limit", "passthrough": "file not cached", "eatmydata": "libeatmydata",
          "fsync1000": "synced every 1,000", "inpool": "frames in pool",

@@ -58,7 +58,7 @@ class Everyday(model.Suite):
     def run(self, bench, case, system, scale):
         program = self.programs[case.name]
         # As users have it, who set nothing.
-        settings = {"REQUIRED": 0, "WRITE_BACK": "auto", **({"EXCLUSIVE": "*"} if system == "nvcache" else {})}
+        settings = {"REQUIRED": 0, **(systems.EXCLUSIVE if system == "nvcache" else {"WRITE_BACK": "auto"})}
         with bench.place(system, pool=scale.choose(*program.pools), settings=settings) as place:
             user = program.user()
             servers.give(user, place.folder, *([place.pool.parent, place.pool] if place.pool else []))

@@ -58,7 +58,8 @@ class Sqlite(model.Suite):
     def run(self, bench, case, system, scale):
         parameters = case.parameters
         journal = parameters["journal"]
-        with bench.place(system, pool=scale.choose("128M", "256M", "1G")) as place:
+        settings = systems.EXCLUSIVE if system == "nvcache" else None
+        with bench.place(system, pool=scale.choose("128M", "256M", "1G"), settings=settings) as place:
             path = place.folder / "database"
             command = [bench.program("nvcache_sqlite"), "--database", path, "--journal", journal,
                        "--operations", parameters["operations"], "--num", parameters["num"]]

@@ -45,28 +45,22 @@ inline auto Dup3(int from, int to, int flags, RealCall real) {
 
 // A descriptor lets go of locks as it is told what they become.
 inline void NoteLock(int fd, int command, long argument) {
-  const bool inherited = command == F_OFD_SETLK || command == F_OFD_SETLKW;
+  const bool sets = command == F_SETLK || command == F_SETLKW || command == F_OFD_SETLK ||
+                    command == F_OFD_SETLKW;
   struct flock lock;
-  if ((!inherited && command != F_SETLK && command != F_SETLKW) ||
-      !Fetch(&lock, reinterpret_cast<void*>(argument))) {
-    return;
-  }
-  vfs::BeforeLock(fd,
-                  lock.l_type == F_UNLCK   ? vfs::LockStep::kRelease
-                  : lock.l_type == F_RDLCK ? vfs::LockStep::kTakeShared
-                                           : vfs::LockStep::kTake,
-                  inherited);
+  if (!sets || !Fetch(&lock, reinterpret_cast<void*>(argument))) return;
+  vfs::BeforeLock(fd, lock.l_type == F_UNLCK   ? vfs::LockStep::kRelease
+                      : lock.l_type == F_RDLCK ? vfs::LockStep::kTakeShared
+                                               : vfs::LockStep::kTake);
 }
 
 template <typename RealCall>
 inline auto Flock(int fd, int operation, RealCall real) {
   if (IsHidden(fd)) return decltype(real(fd, operation)){-1};
   const bool releases = (operation & LOCK_UN) != 0, shares = (operation & LOCK_SH) != 0;
-  vfs::BeforeLock(fd,
-                  releases ? vfs::LockStep::kRelease
-                  : shares ? vfs::LockStep::kTakeShared
-                           : vfs::LockStep::kTake,
-                  true);
+  vfs::BeforeLock(fd, releases ? vfs::LockStep::kRelease
+                      : shares ? vfs::LockStep::kTakeShared
+                               : vfs::LockStep::kTake);
   return real(fd, operation);
 }
 
@@ -77,7 +71,7 @@ inline auto Lockf(int fd, int command, off_t length, RealCall real) {
   if (command != F_TEST) vfs::Fcntl(fd, F_SETLK, 0L);
   if (command != F_TEST) {
     const bool releases = command == F_ULOCK;
-    vfs::BeforeLock(fd, releases ? vfs::LockStep::kRelease : vfs::LockStep::kTake, false);
+    vfs::BeforeLock(fd, releases ? vfs::LockStep::kRelease : vfs::LockStep::kTake);
   }
   return real(fd, command, length);
 }

@@ -49,7 +49,7 @@ void NoteLock(int fd) {
 // it. Table lock held.
 void NoteClosing(const Description* description) {
   const File* file = IsDescription(description) ? description->file.load() : nullptr;
-  if (file != nullptr && (file->locks.load() & kLockAsked) != 0) engine.turns.End(false);
+  if (file != nullptr && (file->locks.load() & kLockAsked) != 0) engine.turns.End();
 }
 
 // Table lock held; the number means a description. The kernel gives the number to the next thread

@@ -2,8 +2,6 @@
 #include "src/vfs/locks.h"
 
 #include "src/vfs/engine/access.h"
-#include "src/vfs/engine/claim.h"
-#include "src/vfs/engine/turns.h"
 
 namespace nvcache::vfs {
 
@@ -18,26 +16,9 @@ std::atomic<uint32_t>& AskedOf(int fd) {
   return file != nullptr ? file->locks : untracked;
 }
 
-// A child lets go of a lock that it has from its parent, who may have written under it.
-void TakeOverAll(int fd) {
-  const Description* description = engine.descriptors.Of(fd);
-  if (!IsDescription(description) || !engine.process.IsForked(*description)) return;
-  for (int foreign = 0; foreign >= 0 && engine.files.AnyInCaches();) {
-    foreign = -1;
-    {
-      TableLock lock;
-      engine.files.ForEach([&](const File& file) {
-        if (file.state.load() != State::kForeign || file.descriptions == nullptr) return;
-        foreign = engine.descriptors.NumberOf(*file.descriptions);
-      });
-    }
-    if (foreign >= 0 && TakeOver(foreign) < 0) return;
-  }
-}
-
 }  // namespace
 
-void BeforeLock(int fd, LockStep step, bool inherited) {
+void BeforeLock(int fd, LockStep step) {
   if (!engine.active()) return;
   const bool exclusive = step == LockStep::kTake;
   const uint32_t asked = exclusive ? kLockAsked | kLockExclusive : kLockAsked;
@@ -48,10 +29,8 @@ void BeforeLock(int fd, LockStep step, bool inherited) {
     if ((before & asked) != asked && step != LockStep::kRelease) AskedOf(fd).fetch_or(asked);
     return;
   }
-  if (inherited) TakeOverAll(fd);
   TableLock lock;
-  const uint32_t known = AskedOf(fd).fetch_or(kLockReleased);
-  engine.turns.End((known & kLockReleased) != 0);
+  engine.turns.End();
 }
 
 }  // namespace nvcache::vfs

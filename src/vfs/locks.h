@@ -10,9 +10,8 @@ namespace nvcache::vfs {
 // one.
 enum class LockStep { kTake, kTakeShared, kRelease };
 
-// Before a real call on a lock. `inherited`: it is of the description, so a child of fork has it as
-// well (flock, F_OFD_SETLK).
-void BeforeLock(int fd, LockStep step, bool inherited);
+// Before a real call on a lock.
+void BeforeLock(int fd, LockStep step);
 
 }  // namespace nvcache::vfs
 

@@ -44,8 +44,8 @@ class VfsTurnsTest : public EngineTest {
     const struct stat st = StatOf(fd);
     return engine.leases.RemembersHandOn(st.st_dev, st.st_ino);
   }
-  static void Take(int fd) { BeforeLock(fd, LockStep::kTake, false); }
-  static void Release(int fd) { BeforeLock(fd, LockStep::kRelease, false); }
+  static void Take(int fd) { BeforeLock(fd, LockStep::kTake); }
+  static void Release(int fd) { BeforeLock(fd, LockStep::kRelease); }
   // As a front end does it.
   static long Sync(int fd) {
     const long result = Fsync(fd);
@@ -57,7 +57,6 @@ class VfsTurnsTest : public EngineTest {
       Take(fd);
       Release(fd);
     }
-    EXPECT_TRUE(engine.turns.taken());
     for (int i = 0; i < 4; ++i) EXPECT_EQ(Sync(fd), 0);
     EXPECT_EQ(StateOf(fd), State::kKernel);
     EXPECT_TRUE(IsKnown(fd));
@@ -133,55 +132,32 @@ TEST_IN_ENGINE(VfsTurnsTest, AFileWhoseModeWasSetOutsideIsSyncedOnce) {
   EXPECT_TRUE(IsKnown(fd));
 }
 
-TEST_IN_ENGINE(VfsTurnsTest, ALockForALifeLeavesFilesCachedUntilItEnds, kAllExclusive) {
+// Nobody outside uses them, so a lock says nothing of them.
+TEST_IN_ENGINE(VfsTurnsTest, ExclusiveFilesStayCachedWhateverLocksEnd, kAllExclusive) {
   const Closing lock(Open("lock", O_RDWR | O_CREAT)), fd(Open("a", O_RDWR | O_CREAT));
-  Take(lock);
-  for (int i = 0; i < 2; ++i) Fsync(fd);
-  EXPECT_EQ(StateOf(fd), State::kCached);
-  EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
-  EXPECT_EQ(OnDisk("a"), "");
-  Release(lock);
-  EXPECT_EQ(OnDisk("a"), "bytes");
-  EXPECT_EQ(StateOf(fd), State::kKernel);
-  EXPECT_FALSE(engine.turns.taken());
-}
-
-TEST_IN_ENGINE(VfsTurnsTest, AFileThatWasGivenBackIsCachedAgainByItsSyncs,
-               "NVCACHE_WRITE_BACK=always") {
-  const Closing lock(Open("lock", O_RDWR | O_CREAT)), fd(Open("a", O_RDWR | O_CREAT));
-  EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
-  EXPECT_EQ(StateOf(fd), State::kCached);
-  Take(lock);
-  Release(lock);
-  EXPECT_EQ(StateOf(fd), State::kKernel);
-  EXPECT_TRUE(IsKnown(fd)) << "it was handed over";
-  for (uint32_t i = 0; i < kSyncsToTryAgain; ++i) {
-    EXPECT_EQ(Pwrite(fd, "B", 1, 0), 1);
+  for (int i = 0; i < 4; ++i) {
+    Take(lock);
+    EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
     EXPECT_EQ(Sync(fd), 0);
+    Release(lock);
   }
   EXPECT_EQ(StateOf(fd), State::kCached);
-  EXPECT_FALSE(engine.turns.taken());
+  EXPECT_EQ(Pwrite(fd, "later", 5, 0), 5);
+  EXPECT_NE(OnDisk("a"), "later");
 }
 
+// A turn ends by a close as well.
 TEST_IN_ENGINE(VfsTurnsTest, AClosedDescriptorEndsALockAsWell) {
   const Closing fd(Open("a", O_RDWR | O_CREAT));
   const int lock = Open("lock", O_RDWR | O_CREAT);
   Take(lock);
   for (int i = 0; i < 2; ++i) Fsync(fd);
-  EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+  EXPECT_EQ(Pwrite(fd, "ours", 4, 0), 4);
   EXPECT_EQ(Close(lock), 0);
-  EXPECT_EQ(OnDisk("a"), "bytes");
-}
-
-TEST_IN_ENGINE(VfsTurnsTest, AProcessThatTakesTurnsCachesNothing) {
-  const Closing fd(Open("a", O_RDWR | O_CREAT)), other(Open("b", O_RDWR | O_CREAT));
-  BeginTurns(fd);
-  for (uint32_t i = 0; i < 2 * kSyncsToTryAgain; ++i) {
-    EXPECT_EQ(Pwrite(other, "b", 1, i), 1);
-    EXPECT_EQ(Sync(other), 0);
-  }
-  EXPECT_EQ(StateOf(other), State::kKernel);
-  EXPECT_TRUE(IsKnown(other));
+  WriteOutside("a", "theirs");
+  EXPECT_EQ(Pwrite(fd, "O", 1, 0), 1);
+  EXPECT_FALSE(IsKnown(fd));
+  EXPECT_TRUE(engine.leases.HasSaid(lease::Hindrance::kOutsideWriter));
 }
 
 TEST_IN_ENGINE(VfsTurnsTest, AWriterOutsideOfACachedFileIsSeenAndTheFileGivenBack, kAllExclusive) {

@@ -29,7 +29,6 @@ constexpr bool IsFollowed(State state) {
 // File::locks
 inline constexpr uint32_t kLockAsked = 1;
 inline constexpr uint32_t kLockExclusive = 2;
-inline constexpr uint32_t kLockReleased = 4;  // while the file was open
 
 struct Description;
 

@@ -44,8 +44,7 @@ bool IsShared(const File& file) {
 // Whether files of the process may be cached at all.
 bool MayCache() {
   const settings::Settings& settings = engine.settings;
-  return (settings.write_back == settings::WriteBack::kAlways || settings.exclusive.size() > 0) &&
-         !engine.turns.taken();
+  return settings.write_back == settings::WriteBack::kAlways || settings.exclusive.size() > 0;
 }
 
 // True: it may be cached; the kernel need not say what a quota allows. Else it has an entry, if
@@ -65,9 +64,7 @@ bool BeginThroughUnlessExclusive(int fd) {
 
 }  // namespace
 
-bool IsHotFromTheStart() {
-  return engine.settings.write_back == settings::WriteBack::kAlways && !engine.turns.taken();
-}
+bool IsHotFromTheStart() { return engine.settings.write_back == settings::WriteBack::kAlways; }
 
 bool CountSync(File& file) {
   if (engine.settings.write_back == settings::WriteBack::kNever) return false;

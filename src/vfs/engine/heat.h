@@ -39,8 +39,7 @@ inline constexpr uint32_t kSyncsWithoutNames = 8;
 // still.
 inline constexpr uint32_t kSyncsToTryAgain = 64;
 
-// The rule is to cache each file from its first open for writing, and the process may: one that
-// takes turns follows the other rule (turns.h).
+// The rule is to cache each file from its first open for writing.
 bool IsHotFromTheStart();
 
 // The program asks for a sync of a file that is the kernel's. True: the file is hot, and may have

@@ -28,10 +28,8 @@ int DescriptorOf(const File& file) {
 
 }  // namespace
 
-void Turns::End(bool again) {
+void Turns::End() {
   NVCACHE_CHECK(engine.table_lock.IsLocked());
-  if (again) taken_.store(true);
-  GiveBackAll();
   // Files of the first turn were not listed: no process has to list what it writes that never lets
   // go of a lock.
   if (turn_.fetch_add(1) == 0) {
@@ -50,15 +48,6 @@ void Turns::End(bool again) {
     Keep(*file);
     file = next;
   }
-}
-
-// Closed ones as well, of which something is pending. One that a child of fork has from its parent
-// is in the parent's cache.
-void Turns::GiveBackAll() {
-  if (!engine.files.AnyInCaches()) return;
-  engine.files.ForEach([](File& file) {
-    if (file.state.load() == State::kCached) GiveBack(file);
-  });
 }
 
 // The numbers of groups and bypasses are read first. A call of ours that comes later than the look

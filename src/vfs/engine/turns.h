@@ -4,18 +4,13 @@
 // program. But one that uses the same files as this process, and wants them whole, takes a lock
 // first, and a process that lets go of a lock says: now somebody else may look, and write.
 //
-//   before a lock is let go of   every cached file is the kernel's again, whatever its name: the
-//                                journal of a database has no lock itself
-//   the same lock once more      the process *takes turns*: from then on it caches nothing, and
-//                                its hot files are write-through, for it may be killed at any time,
-//                                and the next to have the lock knows of no log
 //   at the end of a turn         each file that was written in it: its entry keeps how it is
 //   at the first write or sync   a file that is not as it was left was changed meanwhile. Nothing
 //   of the next turn             of it is known, and if nobody of us has done it, then a program
 //                                without NVCache has: the file's syncs are real from then on
 //
 // A lock that is held for a life ends no turn. Files in a process that never lets go of one cost a
-// comparison of two numbers at each write.
+// comparison of two numbers at each write. Cached files have no turns: nobody outside uses them.
 #ifndef NVCACHE_VFS_ENGINE_TURNS_H_
 #define NVCACHE_VFS_ENGINE_TURNS_H_
 
@@ -31,10 +26,8 @@ class Turns {
  public:
   constexpr Turns() = default;
 
-  // The process takes turns with others: it caches nothing any more.
-  bool taken() const { return taken_.load(std::memory_order_relaxed); }
-  // A lock is about to be let go of. `again`: not for the first time. Table lock.
-  void End(bool again);
+  // A lock is about to be let go of. Table lock.
+  void End();
 
   // The file was neither written nor synced in this turn.
   bool IsNews(const File& file) const {
@@ -45,12 +38,10 @@ class Turns {
   void Look(File& file, int fd, lease::FileEntry& entry, uint32_t in_flight);
 
  private:
-  void GiveBackAll();
   void Keep(File& file);
   void List(File& file);
 
   std::atomic<uint64_t> turn_{0};
-  std::atomic<bool> taken_{false};
   std::atomic<File*> listed_{nullptr};  // written or synced in this turn
 };
 
