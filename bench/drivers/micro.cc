@@ -28,12 +28,13 @@
 //
 // Prints a line of JSON for each SPEC. `ns` is the median of batches of calls; `rate` counts all
 // calls of all threads from the first's beginning to the last's end, the median of the rounds. The
-// time of each call that is timed is less what timing nothing takes. If NVCACHE_POOL names a
-// pool, `counters` says by how much its counters grew. Ends with status 1 when a file does not have
-// the bytes that were written.
+// time of each call that is timed is less what timing nothing takes. `faults` are the page faults
+// of all rounds. If NVCACHE_POOL names a pool, `counters` says by how much its counters grew. Ends
+// with status 1 when a file does not have the bytes that were written.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/uio.h>
 #include <unistd.h>
 #include <x86intrin.h>
@@ -279,6 +280,13 @@ void Round(const Spec& spec, Worker& worker, bool each, Call call) {
   worker.end = Now();
 }
 
+// Of the whole process, those of the cleanup thread as well.
+uint64_t Faults() {
+  rusage usage = {};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return static_cast<uint64_t>(usage.ru_minflt);
+}
+
 class Counters {
  public:
   bool there() const { return path_ != nullptr; }
@@ -393,9 +401,10 @@ class Measurement {
     for (const Worker& worker : workers_) {
       batches.insert(batches.end(), worker.batches.begin(), worker.batches.end());
     }
-    std::printf("{\"ns\": %.2f, \"rate\": %.1f, \"timing\": %.2f, \"written\": %" PRIu64,
+    std::printf("{\"ns\": %.2f, \"rate\": %.1f, \"timing\": %.2f, \"written\": %" PRIu64
+                ", \"faults\": %" PRIu64,
                 Quantile(batches, 0.5), Quantile(rates_, 0.5),
-                clock_.per_tick * static_cast<double>(clock_.cost), Written());
+                clock_.per_tick * static_cast<double>(clock_.cost), Written(), faults_);
     constexpr struct {
       const char* name;
       double share;
@@ -517,8 +526,10 @@ class Measurement {
   void Passes(Call call) {
     ::sync();
     before_ = counters_.Get();
+    faults_ = Faults();
     for (uint64_t round = 0; round < spec_.rounds; ++round) Pass(false, call);
     if (spec_.percentiles != 0) Pass(true, call);
+    faults_ = Faults() - faults_;
     ::sync();
     after_ = counters_.Get();
     for (const Worker& worker : workers_) {
@@ -574,6 +585,7 @@ class Measurement {
   std::vector<double> rates_;
   std::vector<uint64_t> ticks_;
   pool::Statistics before_ = {}, after_ = {};
+  uint64_t faults_ = 0;
 };
 
 // Bytes of the pool that this process has mapped and touched.

@@ -25,6 +25,7 @@ METRICS = {
     "count": Metric("", False, "number"),
     "bytes": Metric("B", True, "memory"),
     "calls": Metric("", True, "system calls per operation"),
+    "faults": Metric("", True, "page faults per operation"),
     "instructions": Metric("", True, "instructions per operation"),
     "disk_writes": Metric("", True, "disk writes per operation"),
     "disk_flushes": Metric("", True, "disk flushes per operation"),
