@@ -45,6 +45,7 @@ inline auto GetAttributesAt(int dirfd, const char* path, int flags, Stat* st, Re
 // Reads the attributes by a descriptor, which may be one that is not tracked (O_PATH).
 template <typename Stat, typename RealCall>
 inline auto GetAttributesOf(int fd, Stat* st, RealCall real) {
+  if (!vfs::CachesFiles()) return UnlessHidden(fd, real);
   if (vfs::IsUntracked(fd)) return GetAttributes(st, real);
   if (IsHidden(fd)) return decltype(real()){-1};
   return vfs::Tracks(fd) ? GetStreamAttributes(fd, st, real) : GetAttributes(st, real);

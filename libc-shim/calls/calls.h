@@ -54,6 +54,14 @@ inline auto Offer(EngineCall engine_call, RealCall real, int fd, Arguments... ar
   return Answer(engine_call(fd, arguments...), real, fd, arguments...);
 }
 
+// A call that only reads.
+template <typename EngineCall, typename RealCall, typename... Arguments>
+inline auto OfferRead(EngineCall engine_call, RealCall real, int fd, Arguments... arguments) {
+  if (vfs::IsReadByKernel(fd)) [[likely]]
+    return real(fd, arguments...);
+  return Offer(engine_call, real, fd, arguments...);
+}
+
 template <typename Result>
 inline bool IsFailure(Result result) {
   if constexpr (std::is_pointer_v<Result>) {

@@ -21,24 +21,24 @@ inline auto OfferChange(int rwf_flags, EngineCall engine_call, RealCall real, in
 
 template <typename RealCall>
 inline auto Read(int fd, void* buffer, size_t count, RealCall real) {
-  return Offer(vfs::Read, real, fd, buffer, count);
+  return OfferRead(vfs::Read, real, fd, buffer, count);
 }
 
 template <typename RealCall>
 inline auto Pread(int fd, void* buffer, size_t count, off_t offset, RealCall real) {
-  return Offer(vfs::Pread, real, fd, buffer, count, offset);
+  return OfferRead(vfs::Pread, real, fd, buffer, count, offset);
 }
 
 template <typename RealCall>
 inline auto Readv(int fd, const iovec* iov, int iov_count, RealCall real) {
   const auto offered = [](auto... arguments) { return vfs::Readv(arguments...); };
-  return Offer(offered, real, fd, iov, iov_count);
+  return OfferRead(offered, real, fd, iov, iov_count);
 }
 
 template <typename RealCall>
 inline auto Preadv(int fd, const iovec* iov, int iov_count, off_t offset, RealCall real) {
   const auto offered = [](auto... arguments) { return vfs::Preadv(arguments..., 0); };
-  return Offer(offered, real, fd, iov, iov_count, offset);
+  return OfferRead(offered, real, fd, iov, iov_count, offset);
 }
 
 template <typename RealCall>
@@ -65,7 +65,7 @@ inline auto Pwritev(int fd, const iovec* iov, int iov_count, off_t offset, RealC
 
 template <typename RealCall>
 inline auto Lseek(int fd, off_t offset, int whence, RealCall real) {
-  return Offer(vfs::Lseek, real, fd, offset, whence);
+  return OfferRead(vfs::Lseek, real, fd, offset, whence);
 }
 
 // preadv2 and pwritev2: with the offset -1 they are readv and writev with flags.
@@ -77,7 +77,7 @@ inline auto Preadv2(int fd, const iovec* iov, int iov_count, off_t offset, int f
     return at == -1 ? vfs::Readv(file, array, count, rwf_flags)
                     : vfs::Preadv(file, array, count, at, rwf_flags);
   };
-  return Offer(offered, real, fd, iov, iov_count, offset, flags);
+  return OfferRead(offered, real, fd, iov, iov_count, offset, flags);
 }
 
 template <typename RealCall>

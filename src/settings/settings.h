@@ -50,6 +50,8 @@ struct Settings {
   uint64_t batch_max = 10000;  // NVCACHE_BATCH_MAX, pages of a batch
   uint64_t batch_delay_ms = 50;  // NVCACHE_BATCH_DELAY, ms after which fewer start one, too
 
+  // Files may be cached: from their first open, or some when they are hot.
+  bool caches() const { return write_back == WriteBack::kAlways || exclusive.size() > 0; }
   // Bytes of page frames, wherever they are.
   uint64_t frame_bytes() const { return frames != 0 ? frames : dram; }
 };

@@ -145,8 +145,6 @@ bool MakeRoom() {
   return engine.own.MakeRoom(before);
 }
 
-bool IsInternal(int fd) { return engine.descriptors.Of(fd) == Internal(); }
-
 long Close(int fd) {
   if (engine.descriptors.Of(fd) == kUntracked) return kNotOurs;
   TableLock lock;

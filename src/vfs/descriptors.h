@@ -24,6 +24,15 @@ void Forget(int fd);
 // closes it, is the kernel's.
 inline bool IsUntracked(int fd) { return engine.descriptors.Of(fd) == kUntracked; }
 
+// Files of the process may be cached.
+inline bool CachesFiles() { return engine.settings.caches(); }
+
+// A call that only reads, bytes, size or offset, is the kernel's as well where no file is cached.
+inline bool IsReadByKernel(int fd) {
+  const Description* description = engine.descriptors.Of(fd);
+  return description == kUntracked || (IsDescription(description) && !CachesFiles());
+}
+
 // True for a descriptor of a file that the engine follows, cached or not.
 bool Tracks(int fd);
 
@@ -34,7 +43,7 @@ bool MakeRoom();
 
 // True for a descriptor that the engine opened for itself. The program does not know it: the answer
 // to every call on it is EBADF, and close_range() leaves it out.
-bool IsInternal(int fd);
+inline bool IsInternal(int fd) { return engine.descriptors.Of(fd) == Internal(); }
 
 long Close(int fd);
 // Closes one for a call that has opened it, and fails all the same.

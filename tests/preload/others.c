@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Makes COUNT calls of one kind on what is no file of NVCache's: for calls_test.py, which counts
+/* Makes COUNT calls of one kind on FILE, or on a device: for others_test.py, which counts
    instructions.
 
-   others KIND COUNT */
+   others KIND COUNT [FILE] */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>
@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 int main(int argc, char **argv) {
-  const char *kind = argc == 3 ? argv[1] : "";
-  const long count = argc == 3 ? atol(argv[2]) : 0;
-  const int fd = open("/dev/zero", O_RDWR);
+  const char *kind = argc >= 3 ? argv[1] : "";
+  const long count = argc >= 3 ? atol(argv[2]) : 0;
+  const int fd = argc == 4 ? open(argv[3], O_RDWR | O_CREAT, 0600) : open("/dev/zero", O_RDWR);
   char byte = 0;
   struct stat st;
   long done = 0;

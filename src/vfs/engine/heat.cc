@@ -41,18 +41,12 @@ bool IsShared(const File& file) {
   return IsInOtherHands(file) || engine.leases.IsUsedElsewhere(file.device, file.inode);
 }
 
-// Whether files of the process may be cached at all.
-bool MayCache() {
-  const settings::Settings& settings = engine.settings;
-  return settings.write_back == settings::WriteBack::kAlways || settings.exclusive.size() > 0;
-}
-
 // True: it may be cached; the kernel need not say what a quota allows. Else it has an entry, if
 // that is of any use. Table lock.
 bool BeginThroughUnlessExclusive(int fd) {
   File* file = HotFile(fd);
   if (file == nullptr) return false;
-  if (MayCache() && !IsShared(*file) && engine.file_systems.IsExclusive(fd) &&
+  if (engine.settings.caches() && !IsShared(*file) && engine.file_systems.IsExclusive(fd) &&
       !engine.file_systems.HasQuota(fd, file->device)) {
     return true;
   }
@@ -69,7 +63,7 @@ bool IsHotFromTheStart() { return engine.settings.write_back == settings::WriteB
 bool CountSync(File& file) {
   if (engine.settings.write_back == settings::WriteBack::kNever) return false;
   // It is write-through for good.
-  if (!MayCache() && HasEntry(file)) return false;
+  if (!engine.settings.caches() && HasEntry(file)) return false;
   const uint32_t few = engine.process.lacks_names() ? kSyncsWithoutNames : kHotSyncs;
   const uint32_t enough = HasEntry(file) ? kSyncsToTryAgain : few;
   const uint64_t now = sys::Now(CLOCK_MONOTONIC);
