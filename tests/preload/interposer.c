@@ -181,6 +181,14 @@ static void answers(void) {
   say("none", fd);
   say("write", pwrite(fd, "x", 1, 0));
   say("fsync", fsync(fd));
+  for (int i = 0; i < 2; ++i) {
+    const char* const name = i == 0 ? "odd" : "minus";
+    say(name, open(path(name), O_RDWR | O_CREAT | O_TRUNC, 0644));
+    say(name, openat64(AT_FDCWD, path(name), O_RDWR | O_TRUNC));
+    say("write", pwrite(target, "after it", 8, 2));
+    say("fsync", fsync(target));
+    show(name, open64(path("next"), O_RDONLY));
+  }
   fd = open(path("later"), O_RDWR | O_CREAT, 0644);
   for (int i = 0; i < kSyncs; ++i) pwrite(fd, "early", 5, 0), fsync(fd);
   const int after = open(path("after"), O_RDWR | O_CREAT, 0644);  // later is closed by now

@@ -7,6 +7,8 @@
 //
 //   .../another   a descriptor of .../target
 //   .../none      a number that is no descriptor
+//   .../odd       -1, with a number that is no error
+//   .../minus     another number below 0, and no error
 //   .../later     a descriptor that it closes at the next open, where nobody sees it
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -51,9 +53,12 @@ static int answer(const char* path, int fd) {
   if (later >= 0) NEXT(close)(later);
   later = -1;
   if (ends(path, "/later")) later = fd;
-  if (!ends(path, "/none")) return fd;
+  const int none = ends(path, "/none"), odd = ends(path, "/odd");
+  if (!none && !odd && !ends(path, "/minus")) return fd;
   NEXT(close)(fd);
-  return 1000;
+  if (none) return 1000;
+  errno = odd ? 12345 : 0;
+  return odd ? -1 : -5;
 }
 
 #define OPEN(name)                                              \
