@@ -26,7 +26,7 @@ CLEAN = ("/usr/bin/sqlite3", "/usr/bin/perl", "/usr/bin/git", "/usr/bin/dpkg", "
 RAW = ("/usr/bin/etcd", LIBRARIES + "liburing.so.2", LIBRARIES + "libgomp.so.1", LIBRARIES + "libasan.so.*")
 CLEAN_AT_LEAST, RAW_AT_LEAST = 8, 1
 # All objects of /usr that are raw have one of these in their path, or are Go's or FreePascal's.
-MAY_BE_RAW = re.compile(r"/(ldconfig|busybox|shellcheck|libgomp|libitm|libunwind|liburing|lib[a-z]*san|libclang_rt|valgrind"
+MAY_BE_RAW = re.compile(r"/(ldconfig|busybox|shellcheck|stress-ng|libgomp|libitm|libunwind|liburing|lib[a-z]*san|libclang_rt|valgrind"
                         r"|arch-test/|libpthread|gdbserver)")
 OTHERS = (b"Go build", b"FPC ", b"go.buildinfo")
 
