@@ -107,6 +107,7 @@ __attribute__((constructor)) void Begin() {
   }
   if (uint32_t features; CpuOfLibc(&features)) sys::KnowCpu(features);
   FindLoadCount();
+  FindBehind();
   if (vfs::Start(kHost, environ)) {
     calls::ManageSignals(false);
     if (vfs::WantsStreams()) BeginStreams();

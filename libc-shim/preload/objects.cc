@@ -9,6 +9,9 @@
 #include <atomic>
 #include <cstring>
 
+#include "src/sys/scratch.h"
+#include "src/sys/user_copy.h"
+
 // musl has neither, and loads the library to say that it is glibc's.
 #pragma weak dladdr1
 #pragma weak dlvsym
@@ -17,9 +20,7 @@ namespace nvcache::preload {
 
 namespace {
 
-LoadedObject ObjectOf(const dl_phdr_info& info) {
-  return {info.dlpi_name, info.dlpi_addr, info.dlpi_phdr, info.dlpi_phnum, false};
-}
+constexpr size_t kMostHeaders = 256;
 
 struct Code {
   uintptr_t begin = 0, end = 0;
@@ -56,7 +57,22 @@ bool IsCaught(const LoadedObject& object) {
 struct Looking {
   bool (*look)(void* context, const LoadedObject& object);
   void* context;
+  bool goes_on = true, all_seen = true;
 };
+
+// Calls look(object). The headers lie in the object's file, and can be gone with a part of it: so
+// they are copied. False: it cannot be looked at.
+template <typename Function>
+bool WithHeaders(const dl_phdr_info& info, Function look) {
+  sys::Scratch<Elf64_Phdr[kMostHeaders]> headers;
+  const size_t bytes = info.dlpi_phnum * sizeof(Elf64_Phdr);
+  if (info.dlpi_phnum > headers.size() ||
+      sys::CopyFromUser(headers.get(), info.dlpi_phdr, bytes) != bytes) {
+    return false;
+  }
+  look(LoadedObject{info.dlpi_name, info.dlpi_addr, headers.get(), info.dlpi_phnum, false});
+  return true;
+}
 
 struct Caller {
   uintptr_t address;
@@ -116,13 +132,15 @@ bool ForEachObject(bool (*look)(void* context, const LoadedObject& object), void
   Looking looking = {look, context};
   dl_iterate_phdr(
       [](dl_phdr_info* info, size_t, void* data) {
-        const auto* const wanted = static_cast<Looking*>(data);
-        LoadedObject object = ObjectOf(*info);
-        object.is_caught = IsCaught(object);
-        return wanted->look(wanted->context, object) ? 0 : 1;
+        auto* const wanted = static_cast<Looking*>(data);
+        wanted->all_seen = WithHeaders(*info, [wanted](LoadedObject object) {
+          object.is_caught = IsCaught(object);
+          wanted->goes_on = wanted->look(wanted->context, object);
+        });
+        return wanted->all_seen && wanted->goes_on ? 0 : 1;
       },
       &looking);
-  return true;
+  return looking.all_seen;
 }
 
 uint64_t CountLoads() {
@@ -131,29 +149,48 @@ uint64_t CountLoads() {
   return g_lock_is_lost.load(std::memory_order_relaxed) ? kNobodyCanTell : CountWithLock();
 }
 
-// The program is the first one.
-const void* FindReturn(const void* caller) {
-  Caller wanted = {reinterpret_cast<uintptr_t>(caller), {}};
+namespace {
+
+// The code from the caller on, or else the program's, which is the first object.
+Code CodeFrom(const void* address) {
+  Caller wanted = {reinterpret_cast<uintptr_t>(address), {}};
   dl_iterate_phdr(
       [](dl_phdr_info* info, size_t, void* data) {
         auto* const asked = static_cast<Caller*>(data);
         bool found = false;
-        ForEachCode(ObjectOf(*info), [&](const Code& code) {
-          found = code.Holds(asked->address);
-          if (found) asked->code = {asked->address, code.end};
-          if (asked->code.end == 0) asked->code = code;
-          return !found;
+        WithHeaders(*info, [&](const LoadedObject& object) {
+          ForEachCode(object, [&](const Code& code) {
+            found = code.Holds(asked->address);
+            if (found) asked->code = {asked->address, code.end};
+            if (asked->code.end == 0) asked->code = code;
+            return !found;
+          });
         });
         return found ? 1 : 0;
       },
       &wanted);
+  return wanted.code;
+}
+
+}  // namespace
+
+const void* FindReturn(const void* caller) {
+  Code code = CodeFrom(caller);
   g_lock_is_lost.store(false, std::memory_order_relaxed);
   constexpr uint8_t kReturn = 0xc3;
   constexpr uintptr_t kNear = 64 << 10;
-  const auto* const from = reinterpret_cast<const uint8_t*>(wanted.code.begin);
-  const uint8_t* const end = from + std::min(kNear, wanted.code.end - wanted.code.begin);
-  const uint8_t* const found = std::find(from, end, kReturn);
-  return found != end ? found : nullptr;
+  code.end = std::min(code.end, code.begin + kNear);
+  sys::Scratch<uint8_t[sys::kScratchSize]> bytes;
+  while (code.begin < code.end) {
+    const auto* const from = reinterpret_cast<const uint8_t*>(code.begin);
+    const size_t n =
+        sys::CopyFromUser(bytes.get(), from, std::min(bytes.size(), code.end - code.begin));
+    const uint8_t* const found = std::find(bytes.get(), bytes.get() + n, kReturn);
+    if (found != bytes.get() + n) return from + (found - bytes.get());
+    if (n == 0) break;
+    code.begin += n;
+  }
+  return nullptr;
 }
 
 }  // namespace nvcache::preload

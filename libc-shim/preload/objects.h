@@ -11,8 +11,9 @@
 
 namespace nvcache::preload {
 
-// False: nothing was looked at. A thread of the process that has forked this one may have had the
-// dynamic linker's lock, which nobody here gives back.
+// False: something was not looked at. The file of an object may be shorter by now. Or a thread of
+// the process that has forked this one may have had the dynamic linker's lock, which nobody here
+// gives back: then nothing was.
 bool ForEachObject(bool (*look)(void* context, const LoadedObject& object), void* context);
 // Takes no lock, for each open asks.
 uint64_t CountLoads();

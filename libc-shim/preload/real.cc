@@ -22,11 +22,16 @@ namespace {
 
 // The dynamic section of a loaded object says this of the names that it defines.
 struct Names {
-  const uint32_t* hash = nullptr;  // a DT_GNU_HASH
+  const uint32_t* hash = nullptr;      // a DT_GNU_HASH
+  const uint32_t* old_hash = nullptr;  // a DT_HASH
   const ElfW(Sym) * symbols = nullptr;
   const ElfW(Half) * versions = nullptr;
   const char* text = nullptr;
   ElfW(Addr) soname = 0;  // in `text`
+
+  bool AreThere() const {
+    return (hash != nullptr || old_hash != nullptr) && symbols != nullptr && text != nullptr;
+  }
 };
 
 Names NamesOf(const link_map& object) {
@@ -38,6 +43,9 @@ Names NamesOf(const link_map& object) {
     switch (entry->d_tag) {
       case DT_GNU_HASH:
         names.hash = reinterpret_cast<const uint32_t*>(address);
+        break;
+      case DT_HASH:
+        names.old_hash = reinterpret_cast<const uint32_t*>(address);
         break;
       case DT_SYMTAB:
         names.symbols = reinterpret_cast<const ElfW(Sym)*>(address);
@@ -70,22 +78,42 @@ constexpr uint32_t HashOf(const char* name) {
   return hash;
 }
 
+// The symbol of that index is the definition of that name that others are bound to.
+bool Defines(const Names& names, uint32_t i, const char* name) {
+  const ElfW(Sym)& symbol = names.symbols[i];
+  return symbol.st_shndx != SHN_UNDEF && IsDefault(names, i) &&
+         std::strcmp(names.text + symbol.st_name, name) == 0;
+}
+
+// DT_HASH: two numbers, the first symbol of each bucket, and for each symbol the next one of its
+// bucket.
+const ElfW(Sym) * FindByOldHash(const Names& names, const char* name) {
+  uint32_t hash = 0;
+  for (const char* p = name; *p != '\0'; ++p) {
+    hash = (hash << 4) + static_cast<uint8_t>(*p);
+    hash = (hash ^ (hash >> 28 << 4)) & 0x0fffffff;
+  }
+  const uint32_t buckets = names.old_hash[0];
+  const uint32_t* const firsts = names.old_hash + 2;
+  for (uint32_t i = buckets != 0 ? firsts[hash % buckets] : 0; i != 0; i = firsts[buckets + i]) {
+    if (Defines(names, i, name)) return &names.symbols[i];
+  }
+  return nullptr;
+}
+
 // DT_GNU_HASH: four numbers, a filter that says no to most names, the first symbol of each bucket,
 // and for each symbol its hash, whose lowest bit ends the bucket.
 const ElfW(Sym) * Find(const Names& names, const char* name, uint32_t hash) {
+  if (names.hash == nullptr) return FindByOldHash(names, name);
   constexpr uint32_t kBits = 64;
   const uint32_t buckets = names.hash[0], first = names.hash[1], words = names.hash[2];
   const auto* filter = reinterpret_cast<const uint64_t*>(names.hash + 4);
   const auto* firsts = reinterpret_cast<const uint32_t*>(filter + words);
-  const uint64_t word = filter[hash / kBits % words];
+  const uint64_t word = filter[hash / kBits & (words - 1)];  // a power of two
   if ((word >> hash % kBits & word >> (hash >> names.hash[3]) % kBits & 1) == 0) return nullptr;
-  for (uint32_t i = firsts[hash % buckets]; i >= first; ++i) {
+  for (uint32_t i = buckets != 0 ? firsts[hash % buckets] : 0; i >= first; ++i) {
     const uint32_t found = firsts[buckets + i - first];
-    const ElfW(Sym)& symbol = names.symbols[i];
-    if ((found | 1) == (hash | 1) && symbol.st_shndx != SHN_UNDEF && IsDefault(names, i) &&
-        std::strcmp(names.text + symbol.st_name, name) == 0) {
-      return &symbol;
-    }
+    if ((found | 1) == (hash | 1) && Defines(names, i, name)) return &names.symbols[i];
     if ((found & 1) != 0) break;
   }
   return nullptr;
@@ -99,6 +127,16 @@ const link_map* FindOurs() {
 
 bool IsLibc(const Names& names) { return std::strcmp(names.text + names.soname, "libc.so.6") == 0; }
 
+// Not one that stands for one of several functions.
+bool IsPlain(const ElfW(Sym) & symbol) {
+  const auto type = ELF64_ST_TYPE(symbol.st_info);
+  return type == STT_FUNC || type == STT_OBJECT;
+}
+
+void* AddressOf(const link_map& object, const ElfW(Sym) & symbol) {
+  return reinterpret_cast<void*>(object.l_addr + symbol.st_value);
+}
+
 // In the objects that come after ours, up to libc: none of these is ever unloaded, so this takes no
 // lock. nullptr: ask the dynamic linker.
 void* FindUpToLibc(const char* name) {
@@ -106,21 +144,30 @@ void* FindUpToLibc(const char* name) {
   const uint32_t hash = HashOf(name);
   while (object != nullptr && (object = object->l_next) != nullptr) {
     const Names names = NamesOf(*object);
-    if (names.hash == nullptr || names.symbols == nullptr || names.text == nullptr) break;
+    if (!names.AreThere()) break;
     if (const ElfW(Sym)* symbol = Find(names, name, hash); symbol != nullptr) {
-      // Not what stands for one of several functions.
-      const auto type = ELF64_ST_TYPE(symbol->st_info);
-      const bool plain = type == STT_FUNC || type == STT_OBJECT;
-      return plain ? reinterpret_cast<void*>(object->l_addr + symbol->st_value) : nullptr;
+      return IsPlain(*symbol) ? AddressOf(*object, *symbol) : nullptr;
     }
     if (IsLibc(names)) break;
   }
   return nullptr;
 }
 
+// All wrapped names, one after the other.
+constexpr char kWrapped[] =
+#define NVCACHE_WRAP(name) #name "\0"
+#define NVCACHE_OPTIONAL(name) #name "\0"
+#define NVCACHE_ALIAS(name, target)
+#include "libc-shim/preload/wrapped.def"
+#undef NVCACHE_WRAP
+#undef NVCACHE_OPTIONAL
+#undef NVCACHE_ALIAS
+    ;
+constexpr size_t kSlots = sizeof(RealTable) / sizeof(void*);
+
 // The functions by which programs give paths to be opened or changed. Of those that look alone, the
 // engine looks at what they answer.
-constexpr char kOfPaths[][13] = {
+constexpr const char* kOfPaths[] = {
     "chmod",      "chown",        "creat",      "creat64",      "fchmodat",    "fchownat",
     "fopen",      "fopen64",      "freopen",    "freopen64",    "futimesat",   "lchmod",
     "lchown",     "link",         "linkat",     "lremovexattr", "lsetxattr",   "lutimes",
@@ -132,13 +179,37 @@ constexpr char kOfPaths[][13] = {
     "syscall",    "truncate",     "truncate64", "unlink",       "unlinkat",    "utime",
     "utimensat",  "utimes"};
 
-struct Hashes {
-  uint32_t of[std::size(kOfPaths)] = {};
+constexpr bool IsOfPaths(const char* name) {
+  for (const char* const each : kOfPaths) {
+    const char *a = each, *b = name;
+    while (*a != '\0' && *a == *b) ++a, ++b;
+    if (*a == *b) return true;
+  }
+  return false;
+}
+
+// A name of kWrapped, which has the slot of the same index.
+struct Wrapped {
+  uint32_t hash = 0;
+  uint16_t at = 0;
+  bool of_paths = false;
 };
-constexpr Hashes kHashes = [] {
-  Hashes hashes;
-  for (size_t i = 0; i < std::size(kOfPaths); ++i) hashes.of[i] = HashOf(kOfPaths[i]);
-  return hashes;
+struct AllWrapped {
+  Wrapped of[kSlots] = {};
+};
+constexpr AllWrapped kAll = [] {
+  AllWrapped all;
+  size_t at = 0, of_paths = 0;
+  for (Wrapped& each : all.of) {
+    const char* const name = kWrapped + at;
+    each = {HashOf(name), static_cast<uint16_t>(at), IsOfPaths(name)};
+    of_paths += each.of_paths ? 1 : 0;
+    while (kWrapped[at] != '\0') ++at;
+    ++at;
+  }
+  // Each is a wrapped one, and no name is left.
+  if (of_paths != std::size(kOfPaths) || at + 1 != sizeof(kWrapped)) __builtin_trap();
+  return all;
 }();
 
 struct Libc {
@@ -146,6 +217,7 @@ struct Libc {
   uintptr_t begin = 0, end = 0;
 };
 NVCACHE_EARLY constinit Libc g_libc = {};
+NVCACHE_EARLY constinit const char* g_interposer = nullptr;
 
 // The dynamic linker has mapped its headers at its beginning.
 Libc LibcFrom(const link_map& object, const Names& names) {
@@ -158,36 +230,47 @@ Libc LibcFrom(const link_map& object, const Names& names) {
   return {names, object.l_addr, object.l_addr + end};
 }
 
-bool HasAnyOfPaths(const Names& names) {
-  for (size_t i = 0; i < std::size(kOfPaths); ++i) {
-    if (Find(names, kOfPaths[i], kHashes.of[i]) != nullptr) return true;
+// The object's own of our names, where no object before it has one.
+bool TakeWrapped(const link_map& object, const Names& names) {
+  auto* const slots = reinterpret_cast<void**>(&g_real);
+  bool of_paths = false;
+  for (size_t i = 0; i < kSlots; ++i) {
+    const Wrapped& each = kAll.of[i];
+    const ElfW(Sym)* const symbol = Find(names, kWrapped + each.at, each.hash);
+    if (symbol == nullptr) continue;
+    of_paths = of_paths || each.of_paths;
+    if (slots[i] != nullptr) continue;
+    void* const function =
+        IsPlain(*symbol) ? AddressOf(object, *symbol) : dlsym(RTLD_NEXT, kWrapped + each.at);
+    __atomic_store_n(&slots[i], function, __ATOMIC_RELAXED);
   }
-  return false;
+  return of_paths;
 }
 
 }  // namespace
 
-const char* FindInterposer() {
+void FindBehind() {
   const link_map* object = FindOurs();
-  const char* found = nullptr;
   while (object != nullptr && (object = object->l_next) != nullptr) {
     const Names names = NamesOf(*object);
-    if (names.hash == nullptr || names.symbols == nullptr || names.text == nullptr) continue;
+    if (!names.AreThere()) continue;
     if (IsLibc(names)) {
       g_libc = LibcFrom(*object, names);
-      break;
+      return;
     }
-    if (found != nullptr || !HasAnyOfPaths(names)) continue;
+    if (!TakeWrapped(*object, names) || g_interposer != nullptr) continue;
     const char* const slash = std::strrchr(object->l_name, '/');
-    found = slash != nullptr ? slash + 1 : object->l_name;
+    g_interposer = slash != nullptr ? slash + 1 : object->l_name;
   }
-  return found;
 }
+
+const char* FindInterposer() { return g_interposer; }
 
 void* FindInLibc(const char* name) {
   const ElfW(Sym)* const symbol =
       g_libc.begin != 0 ? Find(g_libc.names, name, HashOf(name)) : nullptr;
-  return symbol != nullptr ? reinterpret_cast<void*>(g_libc.begin + symbol->st_value) : nullptr;
+  if (symbol == nullptr || !IsPlain(*symbol)) return nullptr;
+  return reinterpret_cast<void*>(g_libc.begin + symbol->st_value);
 }
 
 bool IsInLibc(const void* function) {
@@ -200,7 +283,7 @@ bool IsInLibc(const void* function) {
 //
 // Another libc has one name where glibc has two.
 void* FindNext(const char* name) {
-  void* function = FindUpToLibc(name);
+  void* function = g_libc.begin != 0 ? FindInLibc(name) : FindUpToLibc(name);
   if (function == nullptr) function = dlsym(RTLD_NEXT, name);
   const char* const number = std::strstr(name, "64");
   if (function != nullptr || number == nullptr) return function;

@@ -75,12 +75,16 @@ extern RealTable g_real;
 
 void FindForChildren();
 
-// The first object that stands between us and libc, and has a function of its own for one of those
-// by which programs open files and change names: an interposer. Its file's name; nullptr: none. At
-// the start, when all of these are loaded.
+// At the start, when all that stands between us and libc is loaded: finds what has a function of
+// its own for one of our names. Afterwards libc alone is looked into: the others' files may be
+// written over, and then not even what says which names they have can be read.
+void FindBehind();
+
+// The first of these that has one of those by which programs open files and change names: an
+// interposer. Its file's name; nullptr: none.
 const char* FindInterposer();
 
-// libc's own function of that name, whatever stands before it. FindInterposer() was before.
+// libc's own function of that name, whatever stands before it. FindBehind() was before.
 void* FindInLibc(const char* name);
 bool IsInLibc(const void* function);
 
