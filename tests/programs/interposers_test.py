@@ -86,7 +86,8 @@ def run(case, how, rule, bench):
     if below != folder:
         for name in NAMES:
             (folder / name).write_text("DECOY\n", encoding="utf-8")
-    ours = {} if how == "without" else bench.settings(preload=False, NVCACHE_NOTICE="0", NVCACHE_WRITE_BACK=rule)
+    bench.write_back = rule
+    ours = {} if how == "without" else bench.settings(preload=False, NVCACHE_NOTICE="0")
     order = {"without": "{0}", "behind": f"{bench.preload_library}:{{0}}", "before": f"{{0}}:{bench.preload_library}"}
     # Python from 3.12 on says that the process has threads, which are ours (docs/limits.md).
     words = [sys.executable, "-W", "ignore::DeprecationWarning", bench.folder / "program.py", folder]
@@ -116,7 +117,7 @@ def test(case, options):
         expected = run(case, "without", "auto", bench)
         check(expected[0] == 0, f"without: {expected}")
         for how in ("behind", "before"):
-            for rule in ("auto", "always"):
+            for rule in ("auto", "exclusive", "always"):
                 seen = run(case, how, rule, bench)
                 check(seen == expected, f"{how}, {rule}:\n{seen}\ninstead of\n{expected}")
         say(f"{case}: {len(expected[3])} files the same, in both orders")
