@@ -6,8 +6,11 @@
 //   raw_kinds LIBRARY HOW [KIND...]    in an empty folder
 //
 // HOW says where the code is that makes the call: `own` or `trust`, in the program from its start
-// (raw_kinds_own only); `library`, in LIBRARY, which is loaded when the file is hot; `stub`, in
-// memory that is filled then. strace shows what it announces by access().
+// (raw_kinds_own only); or it comes when the file is hot, or before, as early-HOW: `library`, in
+// LIBRARY, which is loaded then; in memory that is filled, and made executable (`stub`, `heap`,
+// `stack`, `named`), or is so from the beginning (`filled`); in a file without a name (`memfd`,
+// `twice`: mapped to be written as well), and in one with a name (`file`). `jit`: it makes the call
+// by libc, and the memory has code that only looks so. strace shows what it announces by access().
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -43,24 +46,82 @@ static long own(long number, long a, long b, long c, long d, long e, long f) {
 #endif
 
 // The arguments one place further, the seventh from the stack, and the call.
-static Call* stub(void) {
-  static const unsigned char kCode[] = {0x48, 0x89, 0xf8, 0x48, 0x89, 0xf7, 0x48, 0x89, 0xd6,
-                                        0x48, 0x89, 0xca, 0x4d, 0x89, 0xc2, 0x4d, 0x89, 0xc8,
-                                        0x4c, 0x8b, 0x4c, 0x24, 0x08, 0x0f, 0x05, 0xc3};
-  void* page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  CHECK(page != MAP_FAILED);
-  memcpy(page, kCode, sizeof(kCode));
-  CHECK(mprotect(page, 4096, PROT_READ | PROT_EXEC) == 0);
-  return (Call*)page;
+static const unsigned char kCode[] = {0x48, 0x89, 0xf8, 0x48, 0x89, 0xf7, 0x48, 0x89, 0xd6,
+                                      0x48, 0x89, 0xca, 0x4d, 0x89, 0xc2, 0x4d, 0x89, 0xc8,
+                                      0x4c, 0x8b, 0x4c, 0x24, 0x08, 0x0f, 0x05, 0xc3};
+enum { kPage = 4096, kWritable = PROT_READ | PROT_WRITE, kRuns = PROT_READ | PROT_EXEC };
+
+static char* map(size_t size, int protection, int fd) {
+  const int flags = fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
+  char* memory = mmap(NULL, size, protection, flags, fd, 0);
+  CHECK(memory != MAP_FAILED);
+  return memory;
+}
+
+static void* filled(void* memory) { return memcpy(memory, kCode, sizeof(kCode)); }
+
+static void* let_run(char* page, int protection) {
+  CHECK(mprotect(filled(page), kPage, protection) == 0);
+  return page;
+}
+
+// In a page that nothing uses any more: below all that is called from here.
+static void* on_stack(const char* where) {
+  const uintptr_t here = (uintptr_t)&where;
+  return let_run((char*)(here - here % kPage - 64 * kPage), kWritable | kRuns);
+}
+
+static void* named(char* page) {
+  prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME, page, kPage, "code");
+  return page;
+}
+
+static void* in_file(int fd, int twice) {
+  CHECK(fd >= 0 && ftruncate(fd, kPage) == 0);
+  if (!twice) CHECK(write(fd, kCode, sizeof(kCode)) == sizeof(kCode));
+  char* code = map(kPage, kRuns, fd);
+  if (twice) filled(map(kPage, kWritable, fd));
+  close(fd);
+  return code;
+}
+
+// As a compiler's: much of it, and constants that have the bytes of a call.
+static Call* call_beside_jit(void) {
+  static const unsigned char kHarmless[] = {0x55, 0x48, 0x89, 0xe5, 0xb8, 0x0f, 0x05, 0xc3,
+                                            0x00, 0x48, 0x01, 0xd8, 0x85, 0xc0, 0x5d, 0xc3};
+  static const size_t kSizes[] = {1 << 20, 40 << 10};
+  for (size_t i = 0; i < COUNT(kSizes); ++i) {
+    char* memory = map(kSizes[i], kWritable | (i == 0 ? PROT_EXEC : 0), -1);
+    for (size_t at = 0; at < kSizes[i]; at += sizeof(kHarmless)) {
+      memcpy(memory + at, kHarmless, sizeof(kHarmless));
+    }
+    CHECK(mprotect(memory, kSizes[i], kRuns) == 0 && ((int (*)(void))memory)() != 0);
+  }
+  return (Call*)syscall;
+}
+
+static void* code_in(const char* where) {
+  if (strcmp(where, "stub") == 0) return let_run(map(kPage, kWritable, -1), kRuns);
+  if (strcmp(where, "named") == 0) return let_run(named(map(kPage, kWritable, -1)), kRuns);
+  if (strcmp(where, "heap") == 0) return let_run(aligned_alloc(kPage, kPage), kWritable | kRuns);
+  if (strcmp(where, "stack") == 0) return on_stack(where);
+  if (strcmp(where, "filled") == 0) return filled(map(kPage, kWritable | kRuns, -1));
+  if (strcmp(where, "memfd") == 0) return in_file(memfd_create("code", 0), 0);
+  if (strcmp(where, "twice") == 0) return in_file(memfd_create("code", 0), 1);
+  if (strcmp(where, "file") == 0) return in_file(open("code", O_RDWR | O_CREAT, 0700), 0);
+  return NULL;
 }
 
 static int is_own(const char* how) { return strcmp(how, "own") == 0; }
+static int is_early(const char* how) { return strncmp(how, "early-", 6) == 0; }
 
 static Call* find_call(const char* how, const char* library) {
 #ifdef RAW_OWN
   if (is_own(how) || strcmp(how, "trust") == 0) return own;
 #endif
-  if (strcmp(how, "stub") == 0) return stub();
+  if (strcmp(how, "jit") == 0) return call_beside_jit();
+  void* const code = code_in(how);
+  if (code != NULL) return (Call*)code;
   CHECK(strcmp(how, "library") == 0);
   void* loaded = dlopen(library, RTLD_NOW);
   CHECK(loaded != NULL);
@@ -492,7 +553,9 @@ static int make(const char* name, int syncs) {
 }
 
 static void run(const char* how, const char* library, size_t kind, int hot) {
-  const int syncs = !hot ? 0 : is_own(how) ? kSyncs : kHot;
+  const int early = is_early(how);
+  if (early) g_call = find_call(how + 6, library);
+  const int syncs = !hot ? 0 : is_own(how) || early ? kSyncs : kHot;
   g_folder = open(".", O_RDONLY | O_DIRECTORY);
   const int fd = make("f", syncs);
   g_other = make("g", syncs);
@@ -509,7 +572,7 @@ static void run(const char* how, const char* library, size_t kind, int hot) {
     CHECK(rename("n", "n1") == 0 && rename("n1", "n") == 0);
     CHECK(pwrite(fd, "new", 3, 12) == 3 && pwrite(g_other, "other", 5, 8) == 5);
   }
-  g_call = find_call(how, library);
+  if (!early) g_call = find_call(how, library);
   kKinds[kind].run(fd);
   show("f");
   show("g");

@@ -5,8 +5,8 @@
 //
 //   replaced LIBRARY HOW WHEN OTHER    in an empty folder
 //
-// HOW: `cut`, to nothing; `zeros`; `renamed`, by another file. WHEN: `early` or `late`, before a file
-// is hot or afterwards. OTHER: a library that needs nothing, and is loaded then.
+// HOW: `cut`, to nothing; `zeros`; `renamed`, by another file. WHEN: `early` or `late`, before a
+// file is hot or afterwards. OTHER: a library that needs nothing, and is loaded then.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 

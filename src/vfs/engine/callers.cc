@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "src/vfs/engine/callers.h"
 
+#include <initializer_list>
+
 #include "src/lease/format.h"
 #include "src/rawcall/search.h"
 #include "src/rawcall/verdicts.h"
@@ -90,20 +92,28 @@ bool IsOfObject(const Range& range) {
   return asked.found;
 }
 
-// The kernel has made the mapping, or it is a file's: it is no stub.
-bool IsFile(const char* path) {
-  constexpr char kMemory[] = "/memfd:", kZero[] = "/dev/zero", kShared[] = "/SYSV";
-  const auto begins = [path](const char* with) {
+bool BeginsWithAny(const char* path, std::initializer_list<const char*> beginnings) {
+  for (const char* const each : beginnings) {
     size_t n = 0;
-    while (with[n] != '\0' && with[n] == path[n]) ++n;
-    return with[n] == '\0';
-  };
-  return path[0] == '/' && !begins(kMemory) && !begins(kZero) && !begins(kShared);
+    while (each[n] != '\0' && each[n] == path[n]) ++n;
+    if (each[n] == '\0') return true;
+  }
+  return false;
+}
+
+// What is no file's may be a stub.
+bool IsFile(const char* path) {
+  return path[0] == '/' && !BeginsWithAny(path, {"/memfd:", "/dev/zero", "/SYSV"});
+}
+
+// The kernel has filled it. Other names in brackets are of the program's memory: its heap, its
+// stack, what it has given a name.
+bool IsOfKernel(const char* path) {
+  return BeginsWithAny(path, {"[vdso]", "[vsyscall]", "[vvar", "[uprobes]"});
 }
 
 bool IsHarmless(const Mapping& mapping) {
-  const bool is_kernels = mapping.path[0] == '[';
-  if (!mapping.executable || is_kernels || IsOfObject(mapping.range)) return true;
+  if (!mapping.executable || IsOfKernel(mapping.path) || IsOfObject(mapping.range)) return true;
   if (!IsFile(mapping.path) && mapping.range.size() > kLargestStub) return true;
   return rawcall::SearchMemory(mapping.range) == Verdict::kHarmless;
 }
