@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "src/rawcall/image.h"
 
+#include <algorithm>
+
 #include "src/sys/crc32c.h"
 #include "src/sys/user_copy.h"
 
@@ -21,16 +23,16 @@ bool Image::Read(void* to, uintptr_t at, size_t n) const {
   return false;
 }
 
-Range Image::Text(size_t n) const {
+Range Image::Text(size_t n, const Range& functions) const {
   for (size_t i = 0; i < object_.header_count; ++i) {
     const Elf64_Phdr& header = object_.headers[i];
     if (header.p_type != PT_LOAD || (header.p_flags & PF_X) == 0) continue;
-    if (n-- == 0) return CodeOf(RangeOf(header));
+    if (n-- == 0) return CodeOf(RangeOf(header), functions);
   }
   return {};
 }
 
-Range Image::CodeOf(const Range& segment) const {
+Range Image::CodeOf(const Range& segment, const Range& functions) const {
   constexpr uintptr_t kLongestFini = 64;
   const Range unwind = Segment(PT_GNU_EH_FRAME);
   Range dynamic = Segment(PT_DYNAMIC), code = segment;
@@ -42,7 +44,13 @@ Range Image::CodeOf(const Range& segment) const {
     if (entry.d_tag == DT_INIT && segment.Holds(at, 1)) code.begin = at;
     if (entry.d_tag == DT_FINI && segment.Holds(at, kLongestFini)) code.end = at + kLongestFini;
   }
-  return code.begin < code.end ? code : segment;
+  if (code.begin >= code.end) return segment;
+  // An object may have any function of its own called at its beginning, and at its end.
+  if (functions.size() > 0 && segment.Holds(functions.begin, functions.size())) {
+    code.begin = std::min(code.begin, functions.begin);
+    code.end = std::max(code.end, functions.end);
+  }
+  return code;
 }
 
 Range Image::Segment(uint32_t type) const {

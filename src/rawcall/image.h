@@ -26,8 +26,9 @@ class Image {
   // Bytes of one segment of the object. False: they are not there.
   bool Read(void* to, uintptr_t at, size_t n) const;
   // The code of the n-th executable segment; empty: there are no more. A linker that makes one
-  // segment of code and constants puts the code between .init and .fini.
-  Range Text(size_t n) const;
+  // segment of code and constants puts the code between .init and .fini; and what is known to be
+  // functions is code.
+  Range Text(size_t n, const Range& functions) const;
   // The segment of that type, as it is mapped.
   Range Segment(uint32_t type) const;
   // A number by which another process knows the object again: it is made of the build-id and the
@@ -36,7 +37,7 @@ class Image {
 
  private:
   Range RangeOf(const Elf64_Phdr& header) const;
-  Range CodeOf(const Range& segment) const;
+  Range CodeOf(const Range& segment, const Range& functions) const;
   bool FindBuildId(uint8_t* id, size_t room, size_t* size) const;
 
   const LoadedObject& object_;

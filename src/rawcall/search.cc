@@ -146,20 +146,25 @@ class ObjectSearch {
     return goes_on && readable;
   }
   Verdict verdict() const { return verdict_; }
+  Range functions() const { return table_.Functions(); }
 
  private:
+  // A table may lie about where a function begins: what it says is within an instruction is a site
+  // all the same if it looks like one in every other way.
   bool IsSite(Code* code, Site* site) {
     Range around;
+    Found found = Found::kUnreadable;
     site->in_function = table_.FunctionAround(site->at, &around);
     if (site->in_function && around.size() <= kLongestFunction) {
-      const Found found = ReadFunction(code, around, site->at, &site->number);
-      if (found != Found::kUnreadable) return found == Found::kSite;
+      found = ReadFunction(code, around, site->at, &site->number);
+      if (found == Found::kSite) return true;
     }
     if (!code->IsInStep(site->at, site->in_function ? 0 : around.begin)) return false;
     Instruction i;
     if (!code->Decode(site->at, code->range().end, &i)) return false;
     site->number = NumberJustBefore(code, site->at);
-    return !table_.Covers(code->range()) || code->LooksLikeAnEnd(site->at + i.length);
+    const bool is_doubtful = found == Found::kNothing || table_.Covers(code->range());
+    return !is_doubtful || code->LooksLikeAnEnd(site->at + i.length);
   }
 
   bool Note(const Site& site) {
@@ -178,7 +183,7 @@ class ObjectSearch {
 Verdict SearchObject(const Image& image, const Listener& listener) {
   ObjectSearch search(image, listener);
   for (size_t i = 0;; ++i) {
-    const Range text = image.Text(i);
+    const Range text = image.Text(i, search.functions());
     if (text.size() == 0 || !search.Look(text)) return search.verdict();
   }
 }

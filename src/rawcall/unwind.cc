@@ -78,6 +78,12 @@ bool UnwindTable::FunctionAround(uintptr_t at, Range* around) const {
   return false;
 }
 
+Range UnwindTable::Functions() const {
+  Range first, last;
+  if (count_ == 0 || !Entry(0, &first) || !Entry(count_ - 1, &last)) return {};
+  return first.begin < last.end ? Range{first.begin, last.end} : Range{};
+}
+
 bool UnwindTable::Covers(const Range& text) {
   constexpr uint64_t kNearlyAll = 80;  // parts of 100
   if (covered_.begin == text.begin && covered_.end == text.end) return covers_;

@@ -17,6 +17,8 @@ class UnwindTable {
   // The function around `at`. False: the table has none there; `around->begin` is the end of the
   // one before, or 0.
   bool FunctionAround(uintptr_t at, Range* around) const;
+  // From the first function to the last one; empty: it has none.
+  Range Functions() const;
   // Nearly all of the text is in functions of the table.
   bool Covers(const Range& text);
 

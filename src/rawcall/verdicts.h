@@ -41,7 +41,7 @@ class Verdicts {
 
  private:
   static constexpr uint64_t kVerdictBits = 3;
-  static constexpr uint64_t kRules = 2;  // grows with each change of what is found
+  static constexpr uint64_t kRules = 3;  // grows with each change of what is found
   static constexpr size_t kPlaces = 8;
 
   static uint64_t Mark(uint64_t key) { return (key ^ kRules << 8) & ~kVerdictBits; }

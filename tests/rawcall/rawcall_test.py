@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """What the library takes for a call past libc. `installed`: programs and libraries of the distribution, of which it is
-known. `generated`: small objects, by each compiler. `decoder`: against objdump. `all`: every object of /usr, with those
-that may be raw."""
+known. `generated`: small objects, by each compiler. `lies`: one whose tables and headers say what is not so. `huge`: one of
+500 MB. `decoder`: against objdump. `all`: every object of /usr, with those that may be raw."""
 
 import argparse
 import glob
 import itertools
+import os
 import pathlib
 import re
 import shutil
+import struct
 import subprocess
 import tempfile
 
@@ -59,6 +61,10 @@ unsigned long wide(unsigned long x) { return x ^ 0xf001050fc3050f48ul; }
 __attribute__((section(".text"), used)) static const char text[] = "\\x0f\\x05\\x0f\\x05 in a table \\x0f\\x05!!";
 const char* data(void) { return text; }
 """
+
+
+# Code before the function that begins, and behind the one that ends.
+AROUND = "long last(long a) { return a + 1; }\n%s\nlong first(long a) { return a + 2; }\n"
 
 
 class Scanner:
@@ -116,8 +122,115 @@ def generated(scan, folder):
                     continue
                 cases += 1
                 check((path in scan.raw(path)) == raw, f"{compiler} {level} {tables} {more}: raw is not {raw} of {source}")
+    for option in ("-Wl,-init,first", "-Wl,-fini,last"):
+        path = build("gcc", AROUND % (KNOWN_ONLY % {"number": harmful}), folder, "-O2", "-Wl,-z,noseparate-code", option)
+        check(path in scan.raw(path), f"{option}: not found")
     check(cases > 50, f"{cases} objects only")
     say(f"{cases} objects")
+
+
+class Elf:
+    """An object that can be spoiled."""
+
+    EH_FRAME, STACK, LOAD = 0x6474e550, 0x6474e551, 1
+
+    def __init__(self, path):
+        self.bytes = bytearray(pathlib.Path(path).read_bytes())
+        self.table = self.get("Q", 32)
+        self.headers = [self.table + 56 * i for i in range(self.get("H", 56))]
+
+    def get(self, form, at):
+        return struct.unpack_from("<" + form, self.bytes, at)[0]
+
+    def put(self, form, at, *values):
+        struct.pack_into("<" + form, self.bytes, at, *values)
+
+    def header(self, kind):
+        return next(at for at in self.headers if self.get("I", at) == kind)
+
+    def loads(self):
+        return [at for at in self.headers if self.get("I", at) == self.LOAD]
+
+    def place(self, address):
+        """In the file."""
+        for at in self.loads():
+            offset, begin, size = self.get("Q", at + 8), self.get("Q", at + 16), self.get("Q", at + 32)
+            if begin <= address < begin + size:
+                return offset + address - begin
+        raise ValueError(hex(address))
+
+    def descriptions(self):
+        """Of each function of the unwind table: where the file has its entry, and its description; its address and size."""
+        begin = self.get("Q", self.header(self.EH_FRAME) + 16)
+        table = self.place(begin)
+        for at in range(table + 12, table + 12 + 8 * self.get("I", table + 8), 8):
+            description = self.place(begin + self.get("i", at + 4))
+            yield at, description, begin + self.get("i", at), self.get("I", description + 12)
+
+    def write(self, path):
+        pathlib.Path(path).write_bytes(self.bytes)
+        return str(path)
+
+
+def spoiled(original):
+    """Name and object: each lies in another way."""
+    fields = Elf(original)
+    hdr = fields.header(Elf.EH_FRAME)
+    table = fields.place(fields.get("Q", hdr + 16))
+    size = fields.get("Q", hdr + 32)
+    for name, form, at, values in (
+            ("no sections", "QHHH", 40, None), ("sections elsewhere", "Q", 40, (1 << 60,)),
+            ("another version", "B", table, (7,)), ("another encoding", "B", table + 3, (0x1b,)),
+            ("no function", "I", table + 8, (0,)), ("too many functions", "I", table + 8, (0xffffffff,)),
+            ("entries of zeros", f"{size - 12}s", table + 12, (b"",)), ("entries of ones", f"{size - 12}s", table + 12, (b"\xff" * size,)),
+            ("a table elsewhere", "Q", hdr + 16, (1 << 40,)), ("a table at the end", "Q", hdr + 16, (2**64 - 8,)),
+            ("a table without an end", "Q", hdr + 40, (2**63,)), ("an empty table", "QQ", hdr + 32, (0, 0))):
+        object_ = Elf(original)
+        if values is None:
+            object_.put("Q", 40, 0)
+            object_.put("HHH", 58, 0, 0, 0)
+        else:
+            object_.put(form, at, *values)
+        yield name, object_
+    # A function that begins later than it does, at each of its bytes.
+    for which, (_, _, _, length) in enumerate(list(fields.descriptions())):
+        for shift in range(1, length):
+            object_ = Elf(original)
+            entry, description, _, _ = list(object_.descriptions())[which]
+            object_.put("i", entry, object_.get("i", entry) + shift)
+            object_.put("iI", description + 8, object_.get("i", description + 8) + shift, length - shift)
+            yield f"function {which} begins {shift} bytes later", object_
+
+
+def lies(scan, folder):
+    original = build("gcc", AROUND % (KNOWN_ONLY % {"number": 17}), folder, "-O2")
+    check(original in scan.raw(original), "the object itself")
+    cases = list(spoiled(original))
+    for name, object_ in cases:
+        path = object_.write(folder / "lying.so")
+        check(path in scan.raw(path), f"{name}: not found")
+    say(f"{len(cases)} lies")
+
+
+def huge(scan, folder):
+    """The last program header becomes a segment of code that the file does not have, but for a call at its end."""
+    size, page = 500 << 20, 4096
+    call = bytes.fromhex("b811000000 0f05 c3")  # mov $17,%eax; syscall; ret
+    for code, raw in ((call, True), (b"\x90" * len(call), False)):
+        object_ = Elf(build("gcc", DATA, folder, "-O2"))
+        header = object_.header(Elf.STACK)
+        last = object_.loads()[-1]
+        begin = (object_.get("Q", last + 16) + object_.get("Q", last + 40) + page - 1) // page * page
+        offset = (len(object_.bytes) + page - 1) // page * page
+        object_.put("IIQQQQQQ", header, Elf.LOAD, 5, offset, begin, begin, size, size, page)
+        path = object_.write(folder / f"huge-{raw}.so")
+        with open(path, "r+b") as file:
+            file.truncate(offset + size)
+            file.seek(offset + size - len(code))
+            file.write(code)
+        check(os.stat(path).st_blocks * 512 < size // 100, "the file is not sparse")
+        check((path in scan.raw(path)) == raw, f"raw is not {raw}")
+    say("found at the end of 500 MB")
 
 
 def starts_by_objdump(path):
@@ -171,7 +284,7 @@ def everything(scan, _folder):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    cases = {"installed": installed, "generated": generated, "decoder": decoder, "all": everything}
+    cases = {"installed": installed, "generated": generated, "lies": lies, "huge": huge, "decoder": decoder, "all": everything}
     parser.add_argument("case", choices=cases)
     parser.add_argument("--scan", required=True)
     parser.add_argument("--scratch", required=True)

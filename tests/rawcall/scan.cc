@@ -51,7 +51,7 @@ void PrintStarts(Code* code, const Range& function, uintptr_t base) {
 
 void CheckFunctions(const Image& image, const LoadedObject& loaded, bool prints, Totals* totals) {
   UnwindTable table(image);
-  const Range text = image.Text(0);
+  const Range text = image.Text(0, table.Functions());
   Code code(text);
   for (uintptr_t at = text.begin; at < text.end;) {
     Range function;
