@@ -5,6 +5,7 @@
 #include "src/vfs/vfs.h"
 
 #include <errno.h>
+#include <link.h>
 #include <linux/falloc.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -1689,6 +1690,57 @@ TEST_IN_ENGINE(VfsTest, NobodySleepsForRoomInACacheThatWasLeft) {
   ::alarm(60);
   engine.log.WaitForRoom(seen);
   ::alarm(0);
+}
+
+std::atomic<bool> g_is_at_mappings = false, g_may_go_on = false;
+thread_local bool t_waits = false;
+thread_local int t_asked = 0;
+
+// A host of which no object calls past libc. The thread that waits does so when it has seen them,
+// and is at the mappings, which are asked for one by one.
+bool ForEachObject(bool (*look)(void* context, const LoadedObject& object), void* context) {
+  if (t_asked++ == 0) return true;
+  if (t_waits && t_asked == 2) {
+    g_is_at_mappings = true;
+    while (!g_may_go_on) usleep(1000);
+  }
+  auto each = std::make_pair(look, context);
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* data) {
+        const auto& [asks, of] = *static_cast<decltype(each)*>(data);
+        const LoadedObject object = {info->dlpi_name, info->dlpi_addr, info->dlpi_phdr,
+                                     info->dlpi_phnum, false};
+        return asks(of, object) ? 0 : 1;
+      },
+      &each);
+  return true;
+}
+
+// Two threads look at the program's code for the first time. While one is at the mappings, of which
+// one has a call past libc, the other one does not take them for harmless.
+TEST_IN_ENGINE(VfsTest, CodeIsKnownToNobodyBeforeAllOfItHasBeenSeen) {
+  constexpr uint8_t kStub[] = {0xb8, 1, 0, 0, 0, 0x0f, 0x05, 0xc3};
+  void* const page =
+      ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(page, MAP_FAILED);
+  std::memcpy(page, kStub, sizeof(kStub));
+  static Host host;
+  host = *engine.host;
+  host.for_each_object = ForEachObject;
+  host.count_loads = [] { return uint64_t{1}; };
+  engine.host = &host;
+  Callers callers;
+  callers.NoteExecutable();
+  bool first = true;
+  std::thread other([&] {
+    t_waits = true;
+    first = callers.Know();
+  });
+  while (!g_is_at_mappings) usleep(1000);
+  EXPECT_FALSE(callers.Know());
+  g_may_go_on = true;
+  other.join();
+  EXPECT_FALSE(first);
 }
 
 }  // namespace

@@ -181,7 +181,10 @@ bool Callers::Look(Culprit* culprit) {
   const uint64_t loads = engine.host->count_loads();
   if (loads != loads_.load(std::memory_order_relaxed) && !LookAtObjects(culprit)) return false;
   loads_.store(loads, std::memory_order_relaxed);
-  return !made_executable_.exchange(false) || LookAtMappings(culprit);
+  const uint64_t made = made_.load();
+  if (made != looked_made_.load() && !LookAtMappings(culprit)) return false;
+  looked_made_.store(made);
+  return true;
 }
 
 bool Callers::looks() {
@@ -203,21 +206,21 @@ bool Callers::Know(bool starts) {
   sys::InEngine inside;
   sys::Scratch<Culprit> culprit;
   culprit->Clear();
-  // Code that comes between the look and the new state is looked at here; code that comes later, by
-  // whoever brings it.
-  do {
+  // Code that comes between the look and the new state is looked at by a second one; code that
+  // comes later, by whoever brings it.
+  for (int looks = 0; looks < 2 && !are_raw() && (looks == 0 || HasNews()); ++looks) {
     if (!Look(culprit.get())) {
       BecomeRaw(culprit->c_str(), starts);
       return false;
     }
     Coverage before = Coverage::kNotLooked;
     coverage_.compare_exchange_strong(before, Coverage::kCaught);
-  } while (HasNews() && !are_raw());
+  }
   return !are_raw();
 }
 
 bool Callers::HasNews() const {
-  return engine.host->count_loads() != loads_.load() || made_executable_.load();
+  return engine.host->count_loads() != loads_.load() || made_.load() != looked_made_.load();
 }
 
 void Callers::LookAtLoaded() {

@@ -59,7 +59,7 @@ class Callers {
   // The dynamic linker has loaded something. No lock.
   void LookAtLoaded();
   // The program has made memory executable. Any time.
-  void NoteExecutable() { made_executable_.store(true, std::memory_order_relaxed); }
+  void NoteExecutable() { made_.fetch_add(1); }
   // It was made so after Know(): looks at it. No lock.
   void LookAtMemory(const void* address, size_t n);
   // Code calls that is not to be looked at. No lock.
@@ -76,8 +76,10 @@ class Callers {
   const char* interposer_ = nullptr;
   std::atomic<uint32_t> unseen_{0};  // calls
   std::atomic<Coverage> coverage_{Coverage::kNotLooked};
-  std::atomic<bool> made_executable_{false};
-  std::atomic<uint64_t> loads_{0};  // Host::count_loads() when it was looked last
+  std::atomic<uint64_t> made_{0};  // how often the program has made memory executable
+  // Host::count_loads(), and made_, before what has found nothing: a thread that is still looking
+  // has told nobody that there is nothing.
+  std::atomic<uint64_t> loads_{0}, looked_made_{0};
 };
 
 }  // namespace nvcache::vfs
