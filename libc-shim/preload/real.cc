@@ -103,14 +103,25 @@ const ElfW(Sym) * FindByOldHash(const Names& names, const char* name) {
 
 // DT_GNU_HASH: four numbers, a filter that says no to most names, the first symbol of each bucket,
 // and for each symbol its hash, whose lowest bit ends the bucket.
+struct Filter {
+  const uint64_t* words;  // as many as a power of two
+  uint32_t mask, shift;
+
+  static constexpr uint32_t kBits = 64;
+  explicit Filter(const uint32_t* hash)
+      : words(reinterpret_cast<const uint64_t*>(hash + 4)), mask(hash[2] - 1), shift(hash[3]) {}
+  bool MayHave(uint32_t hash) const {
+    const uint64_t word = words[hash / kBits & mask];
+    return (word >> hash % kBits & word >> (hash >> shift) % kBits & 1) != 0;
+  }
+};
+
 const ElfW(Sym) * Find(const Names& names, const char* name, uint32_t hash) {
   if (names.hash == nullptr) return FindByOldHash(names, name);
-  constexpr uint32_t kBits = 64;
-  const uint32_t buckets = names.hash[0], first = names.hash[1], words = names.hash[2];
-  const auto* filter = reinterpret_cast<const uint64_t*>(names.hash + 4);
-  const auto* firsts = reinterpret_cast<const uint32_t*>(filter + words);
-  const uint64_t word = filter[hash / kBits & (words - 1)];  // a power of two
-  if ((word >> hash % kBits & word >> (hash >> names.hash[3]) % kBits & 1) == 0) return nullptr;
+  const Filter filter(names.hash);
+  if (!filter.MayHave(hash)) return nullptr;
+  const uint32_t buckets = names.hash[0], first = names.hash[1];
+  const auto* firsts = reinterpret_cast<const uint32_t*>(filter.words + filter.mask + 1);
   for (uint32_t i = buckets != 0 ? firsts[hash % buckets] : 0; i >= first; ++i) {
     const uint32_t found = firsts[buckets + i - first];
     if ((found | 1) == (hash | 1) && Defines(names, i, name)) return &names.symbols[i];
@@ -230,19 +241,28 @@ Libc LibcFrom(const link_map& object, const Names& names) {
   return {names, object.l_addr, object.l_addr + end};
 }
 
-// The object's own of our names, where no object before it has one.
+// The object's definition for the slot, unless one before it has had one.
+void Take(const link_map& object, const ElfW(Sym) & symbol, size_t slot) {
+  void** const place = reinterpret_cast<void**>(&g_real) + slot;
+  if (*place != nullptr) return;
+  void* const function =
+      IsPlain(symbol) ? AddressOf(object, symbol) : dlsym(RTLD_NEXT, kWrapped + kAll.of[slot].at);
+  __atomic_store_n(place, function, __ATOMIC_RELAXED);
+}
+
+// Takes what the object has of our names. True: one of them is of paths.
 bool TakeWrapped(const link_map& object, const Names& names) {
-  auto* const slots = reinterpret_cast<void**>(&g_real);
+  alignas(uint64_t) constexpr uint32_t kAllPass[] = {1, 0, 1, 0, ~uint32_t{0}, ~uint32_t{0}};
+  const Filter filter(names.hash != nullptr ? names.hash : kAllPass);
   bool of_paths = false;
   for (size_t i = 0; i < kSlots; ++i) {
     const Wrapped& each = kAll.of[i];
+    if (!filter.MayHave(each.hash)) [[likely]]
+      continue;
     const ElfW(Sym)* const symbol = Find(names, kWrapped + each.at, each.hash);
     if (symbol == nullptr) continue;
     of_paths = of_paths || each.of_paths;
-    if (slots[i] != nullptr) continue;
-    void* const function =
-        IsPlain(*symbol) ? AddressOf(object, *symbol) : dlsym(RTLD_NEXT, kWrapped + each.at);
-    __atomic_store_n(&slots[i], function, __ATOMIC_RELAXED);
+    Take(object, *symbol, i);
   }
   return of_paths;
 }

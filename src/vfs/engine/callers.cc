@@ -23,7 +23,6 @@ constexpr char kMade[] = "code that the program has made";
 constexpr char kUnseen[] = "code that cannot be looked at";
 
 Verdict SearchOnce(const LoadedObject& object) {
-  if (object.is_caught || rawcall::IsTrusted(object.path)) return Verdict::kHarmless;
   const rawcall::Image image(object);
   const uint64_t key = engine.leases.is_open() ? image.Key() : 0;
   if (key == 0) return rawcall::SearchObject(image);
@@ -33,6 +32,11 @@ Verdict SearchOnce(const LoadedObject& object) {
   verdict = rawcall::SearchObject(image);
   verdicts.Keep(key, verdict);
   return verdict;
+}
+
+bool IsHarmless(const LoadedObject& object) {
+  return object.is_caught || SearchOnce(object) == Verdict::kHarmless ||
+         rawcall::IsTrusted(object.path);
 }
 
 // ------------------------------------------------------------------------------------- Mappings
@@ -155,7 +159,7 @@ bool ForEachLine(const char* path, Function look) {
 
 bool Callers::LookAtObjects(Culprit* culprit) {
   const auto look = [](void* context, const LoadedObject& object) {
-    if (SearchOnce(object) == Verdict::kHarmless) return true;
+    if (IsHarmless(object)) return true;
     const char* const name = rawcall::NameOf(object.path);
     static_cast<Culprit*>(context)->Append(name[0] != '\0' ? name : "the program");
     return false;
