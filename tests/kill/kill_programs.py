@@ -1,8 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """Kills sqlite3 and db_bench at random moments; after recovery their databases are sound and hold
-every row that was acknowledged, and at most one that was not."""
+every row that was acknowledged, and at most one that was not.
 
+`rocksdb_ext4` and `rocksdb_xfs`: power failures, as far as the disk goes: it loses what db_bench has not made durable,
+which has removed the folder of the database before, and made it anew. Exit code 77 where a file system cannot be mounted
+and shut down."""
+
+import contextlib
 import os
 import random
 import re
@@ -12,6 +17,7 @@ import threading
 
 import kit
 from kit import check
+from kit.disks import PowerDisk, needs_power_failures
 
 
 def kill_later(process, seconds):
@@ -36,8 +42,8 @@ class Killer:
         self.recoveries_killed = 0
         self.recovered = 0
 
-    def start(self, command, **pipes):
-        return subprocess.Popen(self.bench.cached(command), cwd=self.bench.folder,
+    def start(self, command, folder=None, **pipes):
+        return subprocess.Popen(self.bench.cached(command), cwd=folder or self.bench.folder,
                                 env=dict(os.environ, LC_ALL="C"), **pipes)
 
     def hear(self, process, lines, pattern, seconds, number=0):
@@ -120,56 +126,70 @@ def sqlite(options, draw, mode):
         killer.report(options.rounds)
 
 
-def rocksdb(options, draw):
-    def db_bench(folder, seed, *more):
-        return ["db_bench", f"--db={folder}", "--benchmarks=fillrandom", "--num=3000000",
-                f"--seed={seed}", "--compression_type=none", "--threads=1", *more]
+def db_bench(folder, seed, *more):
+    return ["db_bench", f"--db={folder}", "--benchmarks=fillrandom", "--num=3000000",
+            f"--seed={seed}", "--compression_type=none", "--threads=1", *more]
 
-    def expected(bench, seed, count):
-        """The database after the first count - 1, count and count + 1 operations."""
-        bench.without(*db_bench("plain", seed, "--sync=0", f"--writes={count + 2}"))
-        log, = (bench.folder / "plain").glob("*.log")
-        dump = bench.without("ldb", "dump_wal", f"--walfile={log}", "--print_value").stdout
-        states, content = [], {}
-        for number, line in enumerate(dump.splitlines()):
-            if number in (count, count + 1):
-                states.append(dict(content))
-            put = re.search(r"PUT\(0\) : (0x[0-9A-F]+) : (0x[0-9A-F]+)", line)
-            check(put is not None, f"ldb dump_wal says {line[:200]}")
-            content[put.group(1)] = put.group(2)
-        return states
 
-    with Bench(options, size="32M", dram="8M") as bench:
+def states_around(bench, seed, count):
+    """db_bench's database after the first count - 1, count and count + 1 operations."""
+    bench.without(*db_bench("plain", seed, "--sync=0", f"--writes={count + 2}"))
+    log, = (bench.folder / "plain").glob("*.log")
+    dump = bench.without("ldb", "dump_wal", f"--walfile={log}", "--print_value").stdout
+    states, content = [], {}
+    for number, line in enumerate(dump.splitlines()):
+        if number in (count, count + 1):
+            states.append(dict(content))
+        put = re.search(r"PUT\(0\) : (0x[0-9A-F]+) : (0x[0-9A-F]+)", line)
+        check(put is not None, f"ldb dump_wal says {line[:200]}")
+        content[put.group(1)] = put.group(2)
+    bench.without("rm", "-rf", "plain")
+    check(len(states) == 2, "the run for comparison is too short")
+    return states
+
+
+def check_database(bench, path, seed, acknowledged):
+    answer = bench.without("ldb", f"--db={path}", "checkconsistency").stdout
+    check(answer.strip() == "OK", f"ldb checkconsistency: {answer}")
+    text = bench.without("ldb", f"--db={path}", "scan", "--hex").stdout
+    found = dict(line.split(" : ") for line in text.splitlines())
+    states = states_around(bench, seed, acknowledged)
+    if found not in states:
+        want = states[0]
+        wrong = [key for key in want if found.get(key) != want[key]]
+        extra = [key for key in found if key not in want]
+        raise kit.Failure(
+            f"seed {seed}: {acknowledged} operations acknowledged, {len(want)} keys; "
+            f"{len(wrong)} of them missing or different ({wrong[:3]}), "
+            f"{len(extra)} more ({extra[:3]})")
+
+
+def rocksdb(options, draw, power=None):
+    """`power`: of which file system the disk loses its power each time."""
+    with contextlib.ExitStack() as stack:
+        bench = stack.enter_context(Bench(options, size="32M", dram="8M", write_back="auto" if power else "always"))
+        disk = stack.enter_context(PowerDisk(bench, 400 << 20, power)) if power else None
+        folder = disk.folder if disk else bench.folder
         killer = Killer(bench, draw)
         total = 0
-        for _ in range(options.rounds):
+        for number in range(options.rounds):
             seed = draw.randrange(1, 10**6)
-            # One line per operation on stderr, after it is durable.
+            # One line per operation on stderr, after it is durable. db_bench removes the database that is there.
             process = killer.start(db_bench("db", seed, "--sync=1", "--stats_interval=1",
-                                            "--write_buffer_size=131072"),
+                                            "--write_buffer_size=131072"), folder,
                                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                    stderr=subprocess.PIPE)
             acknowledged = killer.hear(process, process.stderr, rb"thread 0: \(\d+,(\d+)\) ops", 0.6)
             status = process.wait()
             check(status == -9, f"db_bench ended with exit code {status}")
+            if disk:
+                disk.fail(bench.pool)
             killer.recover()
-            answer = bench.without("ldb", "--db=db", "checkconsistency").stdout
-            check(answer.strip() == "OK", f"ldb checkconsistency: {answer}")
-            text = bench.without("ldb", "--db=db", "scan", "--hex").stdout
-            found = dict(line.split(" : ") for line in text.splitlines())
-            states = expected(bench, seed, acknowledged)
-            check(len(states) == 2, "the run for comparison is too short")
-            if found not in states:
-                want = states[0]
-                wrong = [key for key in want if found.get(key) != want[key]]
-                extra = [key for key in found if key not in want]
-                raise kit.Failure(
-                    f"seed {seed}: {acknowledged} operations acknowledged, {len(want)} keys; "
-                    f"{len(wrong)} of them missing or different ({wrong[:3]}), "
-                    f"{len(extra)} more ({extra[:3]})")
-            kit.say(f"         {acknowledged} operations acknowledged")
+            check_database(bench, folder / "db", seed, acknowledged)
+            kit.say(f"         {number + 1}: {acknowledged} operations acknowledged")
             total += acknowledged
-            bench.without("rm", "-rf", "db", "plain")
+            if not disk:
+                bench.without("rm", "-rf", "db")
         check(total > options.rounds, "hardly an operation was ever done")
         killer.report(options.rounds)
 
@@ -179,12 +199,15 @@ def main():
     kit.front_end_arguments(parser, "sqlite3")
     options = parser.parse_args()
     draw = random.Random(options.seed)
+    power = {"rocksdb_ext4": "ext4", "rocksdb_xfs": "xfs"}
+    if not power.keys().isdisjoint(options.cases or power):
+        needs_power_failures(options)
     kit.main(options, {
         "sqlite_wal": lambda: sqlite(options, draw, "wal"),
         "sqlite_delete": lambda: sqlite(options, draw, "delete"),
         "sqlite_truncate": lambda: sqlite(options, draw, "truncate"),
         "rocksdb": lambda: rocksdb(options, draw),
-    })
+    } | {name: lambda kind=kind: rocksdb(options, draw, kind) for name, kind in power.items()})
 
 
 if __name__ == "__main__":
