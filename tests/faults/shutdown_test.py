@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A file system, ext4 or XFS, is shut down under three programs that write and name files on one pool. They are killed, some of them
 before the others, it is mounted again, and recovery says that nothing is damaged; all that was acknowledged is there.
+On XFS, names that were acknowledged after the shutdown may be there or not: an fsync of a folder says 0 there when the
+shutdown has lost a change of it (Linux 6.18, without NVCache as well).
 
 Exit code 77 where file systems cannot be mounted; 1 if CI=true."""
 
@@ -64,6 +66,7 @@ class Model:
     def __init__(self):
         self.certain, self.later = {}, {}
         self.returned = self.errors = 0  # calls
+        self.names_count = True  # those that are acknowledged from now on
 
     def hear(self, which, words):
         kind = words[0]
@@ -75,6 +78,8 @@ class Model:
             self.later.setdefault(key, []).append(int(words[2]))
         else:
             self.returned += 1
+            if kind == "n" and not self.names_count:
+                return
             self.certain[key] = int(words[2])
             self.later[key] = [n for n in self.later[key] if n > int(words[2])]
 
@@ -102,6 +107,7 @@ def play(bench, disk, seed):
     crowd = Crowd(bench, folder, commands, model.hear, NVCACHE_BATCH_DELAY="1")
     enough = choice.randrange(20, 400)
     crowd.await_words(lambda: model.returned >= enough, "calls that return")
+    model.names_count = disk.kind != "xfs"
     disk.shut_down()
     refused = model.errors + choice.randrange(1, 60)
     crowd.await_words(lambda: model.errors >= refused, "calls that are refused")
