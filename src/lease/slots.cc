@@ -21,6 +21,8 @@ namespace {
 
 // Slots that each newcomer looks after: so many dead can come with each, and they do not add up.
 constexpr uint32_t kSweepSlots = 4;
+// Processes of other versions, one after the other, have taken the file away, each time.
+constexpr int kOpenings = 20;
 
 struct flock LockOf(off_t byte, short type) {
   struct flock lock = {};
@@ -32,10 +34,19 @@ struct flock LockOf(off_t byte, short type) {
 
 }  // namespace
 
+// Another version takes away a file in which nobody has a lock (OpenSharedFile): also one that we
+// have opened just now.
 bool Slots::Open(const char* folder, const char** why) {
   NVCACHE_CHECK(!is_open());
-  if (OpenFile(folder, why) && Claim(why)) return true;
-  Forget();
+  for (int i = 0; i < kOpenings; ++i) {
+    const bool open = OpenFile(folder, why);
+    const bool claimed = open && Claim(why);
+    if (claimed && Sound()) return true;
+    const bool removed = open && !IsFile(fd_);
+    Forget();
+    if (!removed) return false;
+  }
+  *why = "processes of another version take the file of leases away";
   return false;
 }
 

@@ -1181,6 +1181,41 @@ TEST_F(LeaseTest, AllHaveTheSame) {
   }
 }
 
+// A process of another version, which finds the file of nobody who has a lock in it, takes it away
+// and makes its own; and of nobody again. Before each call of ours on the way to a slot: the file
+// that we have in the end is found by those who come later, or we have none.
+TEST_F(LeaseTest, AnotherVersionTakesItAwayAtEachCall) {
+  bool over = false;
+  int taken = 0;
+  for (int calls = 0; !over; ++calls) {
+    const Common<std::atomic<uint64_t>> inode;
+    Stepped one([&] {
+      Leases leases;
+      const char* why = "";
+      struct stat st;
+      if (!leases.Open(folder.path().c_str(), &why)) fprintf(stderr, "%d calls: %s\n", calls, why);
+      if (leases.is_open() && fstat(leases.fd(), &st) == 0) inode->store(st.st_ino);
+    });
+    for (int i = 0; i < calls && !one.over(); ++i) one.Step();
+    over = one.over();
+    const int fd = open(file.c_str(), O_RDWR | O_CLOEXEC);
+    struct flock all = {};
+    all.l_type = F_WRLCK;
+    if (!over && fd >= 0 && fcntl(fd, F_SETLK, &all) == 0) {
+      ++taken;
+      std::filesystem::remove(file);
+    }
+    if (fd >= 0) close(fd);
+    while (!one.over()) one.Step();
+    struct stat named;
+    ASSERT_EQ(stat(file.c_str(), &named), 0);
+    EXPECT_EQ(inode->load(), named.st_ino) << "taken away after " << calls << " calls";
+    std::filesystem::remove(file);
+    if (calls % 2 == 0) NewPeer();  // there is a file when the next one begins
+  }
+  EXPECT_GT(taken, 0);
+}
+
 // After an update: as long as processes of the other version live, there is no common word.
 TEST_F(LeaseTest, AnotherVersionIsReplacedWhenNobodyUsesIt) {
   for (const off_t size : {off_t{kFirstSize}, off_t{100}}) {
