@@ -1037,6 +1037,40 @@ TEST_IN_ENGINE(VfsThroughTest, GroupsAreLeftToOneThatStays) {
   EXPECT_FALSE(engine.checkpoint.SomebodyStays());
 }
 
+// Another process may be stopped while it has an orphan adopted. Who looks for room adopts another
+// one, and leaves the table to those who open files.
+TEST_IN_ENGINE(VfsThroughTest, WhoLooksForRoomWaitsForNobody) {
+  const KnownFile fd(*this);
+  EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+  const pool::Seats& seats = engine.pool().seats();
+  test::ScopedPool slow;
+  uint32_t adopted = pool::kNoSeat, dead = pool::kNoSeat;
+  {
+    const TableLock lock;
+    test::ScopedPool first, second;
+    for (test::ScopedPool* pool : {&slow, &first}) test::Use(*pool, engine.pool().path());
+    first.Close();
+    adopted = slow.Adopt();
+    test::Use(second, engine.pool().path());
+    dead = second.seat();
+  }
+  ASSERT_EQ(seats.State(adopted), pool::kSeatReplayed);
+  engine.responder.LookForRoomSoon();
+  // 20 s at most; it would be a minute.
+  const auto until = [](const auto& condition) {
+    for (int i = 0; i < 20000 && !condition(); ++i) usleep(1000);
+  };
+  until([&] { return seats.State(dead) == pool::kSeatFree; });
+  EXPECT_EQ(seats.State(dead), pool::kSeatFree) << "it adopts the other one";
+  bool locked = false;
+  until([&] { return locked = engine.table_lock.TryLock(); });
+  EXPECT_TRUE(locked) << "it waits for the one that is slow";
+  if (locked) engine.table_lock.Unlock();
+  EXPECT_EQ(seats.State(adopted), pool::kSeatReplayed);
+  slow.Settle(adopted, true);
+  slow.Leave(false);
+}
+
 // What the process writes after `leave` is in no log. Another process has been at it for longer.
 void VfsThroughTest::NothingIsPendingAfter(int fd, const std::function<void()>& leave) {
   EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);

@@ -92,9 +92,10 @@ void Responder::Run() {
   }
 }
 
-// Those who have died or left may have it.
+// Those who have died or left may have it. Nobody is waited for, for every open would wait along;
+// it is asked for again.
 void Responder::LookForRoom() {
-  engine.recovery.AdoptDead();
+  engine.recovery.AdoptDead(0);
   if (engine.pool().seats().CountLeft() > 0) {
     engine.checkpoint.MoveSoonAbove(engine.log.newest());
   }
