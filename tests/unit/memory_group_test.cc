@@ -109,8 +109,11 @@ TEST_F(MemoryGroupTest, AMountOfAPartOfTheTree) {
   EXPECT_EQ(Free(), 400u);
   Write("proc/cgroup", "4:memory:/docker/1234\n");
   EXPECT_EQ(Free(), 900u);
-  Write("proc/cgroup", "4:memory:/elsewhere\n");
-  EXPECT_EQ(Free(), 900u);
+  for (const char* outside :
+       {"/elsewhere", "/docker/12345", "/docker/1234a/a", "/docker/123", "/"}) {
+    Write("proc/cgroup", std::string("4:memory:") + outside + "\n");
+    EXPECT_EQ(Free(), 900u) << outside;
+  }
 }
 
 }  // namespace
