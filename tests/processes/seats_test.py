@@ -518,6 +518,46 @@ def killed_at_calls(options, draw):
     check(killed_ones > 10, "hardly any was killed")
 
 
+REPLAY = "pwritev,fsync,close"  # of a file
+
+
+def one_who_replays(bench, path, inject, **settings):
+    """A program of which this becomes a call on that file, as the replay of a log makes it."""
+    kind = inject.split(":")[0]
+    return bench.start(prefix=("strace", "-f", "-o", "/dev/null", "-P", path, "-e", f"trace={kind}",
+                               "-e", f"inject={inject}"), **settings)
+
+
+def killed_at_once(options, draw):
+    """Three that have logs are killed at once, one of them while it brings the logs of another to the files; one that
+    comes, or that was there before, does so for all three."""
+    needs_strace()
+    for company in (False, True):
+        for kind in REPLAY.split(","):
+            with Bench(options, size="4M") as bench:
+                contents = [bench.content(f"f{i}", i + 1, draw.randrange(1 << 40)) for i in range(3)]
+                agents = [bench.start(**LATE) for _ in range(2)]
+                agents.append(one_who_replays(bench, contents[0].path, f"{kind}:signal=KILL:when=1", **LATE))
+                lives = bench.start(**LATE) if company else None
+                if lives:
+                    own = bench.content("own", 9, draw.randrange(1 << 40))
+                    lives.must(own.words(5), 5)
+                write_all(agents, contents, 5)
+                for agent in agents[:2]:
+                    agent.process.kill()
+                for agent in agents[:2]:
+                    agent.process.wait()
+                agents[2].tell(f"copy {contents[0].path} {bench.pools / 'copy'} {os.O_RDONLY}")
+                check(agents[2].process.wait(PATIENCE) != 0, f"{kind}: it is not killed")
+                check(bench.pending() >= 5, f"{kind}: {bench.pending()} records are pending")
+                check_after_kills(bench, contents)
+                if lives:
+                    check(bench.seen_by(lives, contents[1].path) == contents[1].after(5), "what it sees")
+                    lives.await_end()
+                    own.check_disk(5)
+                bench.check_clean()
+
+
 # ---------------------------------------------------------------------------------------------
 # The gate.
 
@@ -786,7 +826,8 @@ def another_user(options, draw):
         bench.check_clean()
 
 
-CASES = (many, more_than_seats, come_and_go, killed, killed_all, stopped, stopped_with_all, killed_midway,
+CASES = (many, more_than_seats, come_and_go, killed, killed_all, stopped, stopped_with_all, killed_at_once,
+         killed_midway,
          killed_at_calls, gate, to_and_fro, forks, pool_removed, pool_truncated, pool_replaced, another_user)
 
 
