@@ -117,9 +117,10 @@ void MakePool(const std::string& path, const settings::Settings& settings) {
 // As the library says it.
 void AskFilter() {
   if (const long call = sys::ForbiddenCall(); call != 0) {
-    throw Failure{kRunFailed, fmt::format("a filter of system calls (seccomp) ends the process for "
-                                          "call {}, which the cache needs",
-                                          call)};
+    throw Failure{kRunFailed,
+                  fmt::format("a filter of system calls (seccomp) forbids call {}, which "
+                              "the cache needs",
+                              call)};
   }
 }
 
@@ -211,9 +212,10 @@ int Run(const RunArguments& arguments, const std::vector<std::string>& command) 
     }
     Export("NOTICE", "0");  // it has been given
   }
-  if (!arguments.waits) Become(command, program);
+  // Nothing is to be waited for where the pool is not used; and a fork may be what is refused.
+  if (!arguments.waits || getenv("NVCACHE_POOL") == nullptr) Become(command, program);
   const int status = RunAsChild([&] { Become(command, program); });
-  if (getenv("NVCACHE_POOL") != nullptr) AwaitDisk(settings.pool.c_str());
+  AwaitDisk(settings.pool.c_str());
   return EndAs(status);
 }
 

@@ -18,8 +18,8 @@ bool IsFiltered();
 // it, with arguments that the kernel refuses. What is forbidden stays so, and is asked once.
 bool MayCall(long number);
 
-// 0; or the first of the calls that the cache cannot do without which would end the process. Asked
-// once, of one copy: some hundred microseconds.
+// 0; or the first of the calls that the cache cannot do without which would end the process, or
+// clone, where the filter refuses it as well. Asked once, of one copy: some hundred microseconds.
 long ForbiddenCall();
 
 // The call, or -EPERM where it would end the process.

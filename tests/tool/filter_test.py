@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Programs that have a filter of system calls from their start on, as a service has its unit's and a container its
-runtime's: one that ends them for a call. What such a filter may forbid is not called, or the program runs without the
-cache."""
+runtime's: one that ends them for a call, or one that refuses processes. What such a filter may forbid is not called, or
+the program runs without the cache."""
 
+import errno
 import pathlib
 import re
 import signal
@@ -14,21 +15,23 @@ from kit import tool
 SOURCE = pathlib.Path(__file__).resolve().parents[2] / "src"
 
 # Numbers of calls of x86-64.
-CALLS = {"fchownat": 260, "fallocate": 285, "name_to_handle_at": 303, "open_by_handle_at": 304, "setfsgid": 123,
+CALLS = {"clone": 56, "clone3": 435, "fchownat": 260, "fork": 57, "vfork": 58, "fallocate": 285, "name_to_handle_at": 303, "open_by_handle_at": 304, "setfsgid": 123,
          "setfsuid": 122, "setgroups": 116, "statx": 332}
 # What systemd's @system-service leaves out; and what more does SystemCallFilter=~@privileged.
 SYSTEM_SERVICE = ["open_by_handle_at"]
 UNPRIVILEGED = [*SYSTEM_SERVICE, "fchownat", "setfsgid", "setfsuid", "setgroups"]
 
-# Becomes the program behind "--", which is killed for each call of the numbers before it.
+KILL, ERRNO = 0x80000000, 0x00050000
+
+# Becomes the program behind "--", for which this becomes of each call of the numbers before it.
 SEAL = """
 import ctypes, os, struct, sys
 end = sys.argv.index("--")
-numbers = [int(word) for word in sys.argv[1:end]]
-KILL, ALLOW = 0x80000000, 0x7fff0000
+action, *numbers = map(int, sys.argv[1:end])
+ALLOW = 0x7fff0000
 code = [(0x20, 0, 0, 0)]  # the number
 code += [(0x15, len(numbers) - i, 0, number) for i, number in enumerate(numbers)]
-code += [(0x06, 0, 0, ALLOW), (0x06, 0, 0, KILL)]
+code += [(0x06, 0, 0, ALLOW), (0x06, 0, 0, action)]
 filters = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in code))
 program = ctypes.create_string_buffer(struct.pack("HxxxxxxQ", len(code), ctypes.addressof(filters)))
 libc = ctypes.CDLL(None, use_errno=True)
@@ -59,9 +62,10 @@ COMMON = {"clock_gettime", "close", "clone", "exit", "exit_group", "futex", "get
 
 
 class FilterTest(tool.ToolTest):
-    def sealed(self, forbidden, *program, **settings):
+    def sealed(self, forbidden, *program, action=KILL, preload=True, **settings):
         numbers = [CALLS[name] for name in forbidden]
-        return tool.run(sys.executable, "-ISBc", SEAL, *numbers, "--", "env", f"LD_PRELOAD={tool.LIBRARY}", *program,
+        words = ["env", f"LD_PRELOAD={tool.LIBRARY}"] if preload else []
+        return tool.run(sys.executable, "-ISBc", SEAL, action, *numbers, "--", *words, *program,
                         cwd=self.files, env={**self.settings(), "NVCACHE_WRITE_BACK": "auto", "NVCACHE_EXCLUSIVE": "*", **settings})
 
     def write(self, file, how, forbidden=(), **settings):
@@ -116,6 +120,24 @@ class FilterTest(tool.ToolTest):
         result = self.sealed(["fallocate"], "cat", "/dev/null")
         self.assert_status(result, 0)
         self.assertRegex(result.stderr, rf"\Anvcache: a filter [^\n]* call {CALLS['fallocate']}, [^\n]*\n\Z")
+
+    def test_processes_are_refused(self):
+        """Threads as well. What a command does that starts none itself goes on, after one line."""
+        expected = b"".join(b"%3d " % i for i in range(80))
+        for error in (errno.EAGAIN, errno.EPERM):
+            for options in (None, (), ("--wait",)):
+                for how, status in (("ends", 0), ("dies", -signal.SIGKILL))[error == errno.EPERM:]:
+                    with self.subTest(error=error, options=options, how=how):
+                        program = [sys.executable, "-ISBc", WRITER, "file", how]
+                        if options is not None:
+                            program = self.run_command(*program, options=options)
+                        result = self.sealed(["clone", "clone3", "fork", "vfork"], *program, action=ERRNO | error,
+                                             preload=options is None)
+                        self.assert_status(result, status)
+                        self.assertRegex(result.stderr, rf"\Anvcache: a filter [^\n]* forbids call {CALLS['clone']}, "
+                                                        r"[^\n]*without the cache\n\Z")
+                        self.assertEqual((self.files / "file").read_bytes(), expected)
+                        (self.files / "file").unlink()
 
     def test_each_call_of_the_engine_is_known(self):
         def made_in(files):

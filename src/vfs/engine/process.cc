@@ -33,7 +33,7 @@ bool Process::MayCallKernel() {
   const long forbidden = sys::ForbiddenCall();
   if (forbidden == 0) return true;
   sys::Text<128> text;
-  text.Append("a filter of system calls (seccomp) ends the process for call ");
+  text.Append("a filter of system calls (seccomp) forbids call ");
   text.AppendNumber(static_cast<uint64_t>(forbidden)).Append(", which the cache needs");
   engine.notice.RefuseCache(text.c_str());
   return false;
