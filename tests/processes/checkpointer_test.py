@@ -775,11 +775,113 @@ def two_users(options):
         os.kill(bench.checkpointers(theirs)[0], signal.SIGKILL)
 
 
+def limited(options):
+    """The user may have no other process, and no thread: it is not started, and the program has no thread of the
+    engine's. It goes on, and nothing is lost."""
+    if os.geteuid() != 0 or shutil.which("setpriv") is None or shutil.which("prlimit") is None:
+        skip("it takes root, setpriv and prlimit")
+    user = "54321"  # nobody else's
+    for write_back in ("auto", "exclusive", "always"):
+        with Bench(options, write_back=write_back) as bench:
+            for folder in (bench.folder, bench.pools):
+                folder.chmod(0o777)
+            tool = pathlib.Path(bench.nvcache)
+            for place in (tool, tool.parent / "libnvcache.so", pathlib.Path(bench.program)):
+                shutil.copy(place, bench.pools / place.name)
+            bench.nvcache = str(bench.pools / tool.name)
+            agent = bench.agent(["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "prlimit",
+                                 "--nproc=1", *bench.command(bench.pools / pathlib.Path(bench.program).name)],
+                                cwd=bench.folder, env=bench.environment())
+            agent.must(f"open 0 f {CREATE}", "0")
+            for i in range(100):
+                synced(agent, f"pwrite 0 {i * 10} 10 {i + 1}", "10")
+            content = b"".join(bytes([i + 1]) * 10 for i in range(100))
+            check(not bench.checkpointers(), "there is one")
+            check(len(os.listdir(f"/proc/{agent.pid}/task")) == 1, "there is a thread")
+            agent.kill()
+            check(agent.said().count("\n") <= 1, agent.said())
+            if bench.pool.exists():
+                bench.recover()
+            check((bench.folder / "f").read_bytes() == content, "the file")
+
+
+# Starts what its arguments say as process 2 of a name space of processes, with descriptor 0.
+ENTER = ("unshare", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc", "sh", "-c", '"$@"; exit $?', "sh")
+
+
+def apart(bench, name):
+    """A program in a name space of its own that has written to the file, and its number in ours."""
+    agent = bench.agent([*ENTER, *bench.command(bench.program)], cwd=bench.folder, env=bench.environment(**LATE))
+    agent.must(f"open 0 {name} {CREATE}", "0")
+    agent.must("pwrite 0 0 5000 7", "5000")
+    shell, = kit.children(agent.pid)
+    inner, = set(kit.children(shell)) - set(bench.checkpointers())
+    return agent, inner
+
+
+def other_processes(options):
+    """Those that it serves have other numbers for the processes: it is in their name space, or they are in one of their
+    own. Whoever dies there, nothing is lost."""
+    if subprocess.run([*ENTER, "true"], check=False, stderr=subprocess.DEVNULL).returncode != 0:
+        skip("no name space of processes can be made")
+    for first in ("here", "there"):
+        with Bench(options, write_back="always") as bench:
+            starter = bench.start(opens="g", **LATE) if first == "here" else apart(bench, "g")[0]
+            pid = bench.asleep()
+            here = bench.start(opens="h", **LATE)
+            here.must("pwrite 0 0 5000 8", "5000")
+            others = [apart(bench, name) for name in "ab"]
+            check(bench.checkpointers() == [pid], f"{bench.checkpointers()}, {pid} was there")
+            for _, inner in others:
+                os.kill(inner, signal.SIGKILL)
+            here.must(f"open 1 a {os.O_RDONLY}", "1")
+            check(here.call("pread 1 0 5000").split()[0] == "5000", "what was written before the death")
+            for name in "ab":
+                until(lambda file=bench.folder / name: file.read_bytes() == b"\x07" * 5000, f"{name}")
+            if first == "there":
+                os.kill(starter.pid, signal.SIGKILL)  # all of its name space goes along
+                bench.await_end(pid)
+                check((bench.start().call(f"open 0 g {os.O_RDONLY}"), (bench.folder / "g").read_bytes()) ==
+                      ("0", b"\x07" * 5000), "what all of a name space have left")
+            else:
+                starter.await_end()
+            here.await_end()
+            check((bench.folder / "h").read_bytes() == b"\x08" * 5000, "h")
+            if first == "here":
+                bench.await_clean()
+
+
+def killed_in_replay(options):
+    """While it brings the logs of the dead to the files. Others do so when they come."""
+    if shutil.which("strace") is None or subprocess.run(["strace", "-o", "/dev/null", "true"], check=False,
+                                                        stderr=subprocess.DEVNULL).returncode != 0:
+        skip("strace may not trace")
+    for kind in ("pwritev", "fsync", "close"):
+        with Bench(options, write_back="always") as bench:
+            agents = [bench.start(options=("--checkpointer", "never"), opens=name, **LATE) for name in "fgh"]
+            resident = subprocess.Popen(
+                ["strace", "-f", "-o", "/dev/null", "-P", bench.folder / "f", "-e", f"trace={kind}",
+                 "-e", f"inject={kind}:signal=KILL:when=1", bench.nvcache, "checkpointer", "--stay", bench.pool],
+                env=bench.environment())
+            bench.others.append(resident)
+            for agent in agents:
+                agent.must("pwrite 0 0 5000 7", "5000")
+            until(lambda: any(seat["checkpointer"] for seat in bench.status()["processes"]), "its seat")
+            for agent in agents:
+                agent.process.kill()
+            check(resident.wait(PATIENCE) != 0, f"{kind}: it is not killed")
+            bench.once("cat", *"fgh")
+            for name in "fgh":
+                check((bench.folder / name).read_bytes() == b"\x07" * 5000, f"{kind}: {name}")
+            bench.await_clean()
+
+
 LATE_OPTIONS = ("--batch-delay", "60000", "--batch-min", "100000", "--batch-max", "100000")
 
 CASES = (started_once, never, library_alone, unseen, process_1, subreaper, huge, nobodys, removed, foreground,
          left, published, idle, without, orphan, orphans, closes_the_file_system, other_mounts, room, wait, wait_for_what_is_left,
-         wait_while_stopped, told_to_end, killed, stopped, recovered, keeps_off, two_users)
+         wait_while_stopped, told_to_end, killed, stopped, recovered, keeps_off, two_users, limited,
+         other_processes, killed_in_replay)
 
 
 def main():
