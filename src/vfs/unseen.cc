@@ -18,6 +18,19 @@ void ForgetAll() {
   if (engine.leases.is_open() && engine.file_table.ForgetAll()) unseen.fetch_add(1);
 }
 
+// The process need not have had the pool so far. A sync that comes while another one waits here
+// waits as well. It is rare, and not inlined: each sync would save registers for it.
+[[gnu::noinline]] void EndOlderThanUnseen(int fd) {
+  if (!engine.active()) return;
+  const uint32_t calls = unseen.load();
+  uint32_t before = settled.load();
+  JoinDevice(fd);
+  engine.checkpoint.EndPending();
+  while (static_cast<int32_t>(calls - before) > 0 &&
+         !settled.compare_exchange_weak(before, calls)) {
+  }
+}
+
 void ReleaseAll() {
   const TableLock lock;
   engine.callers.BeginUnseen();
@@ -49,17 +62,9 @@ void UnseenCall::End() {
   if (!sys::IsSharing()) engine.callers.EndUnseen();
 }
 
-// The process need not have had the pool so far. A sync that comes while another one waits here
-// waits as well.
 void SettleUnseen(int fd) {
-  const uint32_t calls = unseen.load(std::memory_order_relaxed);
-  uint32_t before = settled.load(std::memory_order_relaxed);
-  if (before == calls || !engine.active()) return;
-  JoinDevice(fd);
-  engine.checkpoint.EndPending();
-  while (static_cast<int32_t>(calls - before) > 0 &&
-         !settled.compare_exchange_weak(before, calls)) {
-  }
+  if (settled.load(std::memory_order_relaxed) != unseen.load(std::memory_order_relaxed))
+    EndOlderThanUnseen(fd);
 }
 
 }  // namespace nvcache::vfs
