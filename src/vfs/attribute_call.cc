@@ -95,7 +95,7 @@ uint64_t AttributeCall::Tag() const {
 long AttributeCall::Begin(uint32_t set) {
   set_ = set;
   if (inode_ == 0) return 0;
-  if (engine.process.asleep() && !sys::IsSharing()) const TableLock wakes;
+  if (engine.standing.asleep() && !sys::IsSharing()) const TableLock wakes;
   entry_ = in_flight_.Begin(Tag());
   if (entry_ == nullptr) return 0;
   if (st_.st_ino == 0 && (!Look() || Tag() != in_flight_.tag())) {

@@ -32,7 +32,7 @@ void Share(int from, int to, bool stays) {
 // become hot gets its descriptor: closing any later would drop the locks (I11).
 void NoteLock(int fd) {
   // Before a child has its first lock: then it closes what it has of its parent's.
-  if (engine.process.asleep()) const TableLock wakes;
+  if (engine.standing.asleep()) const TableLock wakes;
   Description* description = engine.descriptors.Of(fd);
   const File* known = IsDescription(description) ? description->file.load() : nullptr;
   if (known == nullptr || known->locked.load(std::memory_order_relaxed)) return;

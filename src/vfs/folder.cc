@@ -29,7 +29,7 @@ constexpr uint64_t kAgainNs = 50 * 1000;
 
 // Whether the process may log names. One that may not says so.
 bool AdmitNames() {
-  if (engine.process.MayLogNames()) return true;
+  if (engine.standing.MayLogNames()) return true;
   engine.process.LackNames();
   return false;
 }
@@ -276,7 +276,7 @@ long SyncFolder(int fd) {
   const sys::InEngine inside;
   Folder folder;
   if (!folder.FindOpen(fd, st)) return kNotOurs;
-  if (engine.process.asleep()) const TableLock wakes;
+  if (engine.standing.asleep()) const TableLock wakes;
   if (folder.entry() == nullptr && !engine.file_table.WarmUp(folder.tag())) return kNotOurs;
   if (!folder.MakeKnown(0) || !engine.checkpoint.EndUnloggedNames()) return kNotOurs;
   const NamesLock lock;

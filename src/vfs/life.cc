@@ -162,7 +162,7 @@ bool LockTable(bool wakes) {
 
 // A child that shares its parent's memory may fork, too. It knows nothing of its parent's files.
 void BeforeFork() {
-  if (sys::IsSharing()) engine.process.NoteFork();
+  if (sys::IsSharing()) engine.standing.NoteFork();
   if (LockTable(false)) engine.process.PrepareFork();
 }
 
@@ -205,7 +205,7 @@ void EndSharing(uint32_t depth) {
   if (depth > 0) return;
   sys::ForgetDeferred();
   DropClaimsOfChildren();
-  engine.process.EndSharing();
+  engine.standing.EndSharing();
 }
 
 void BeforeSizeLimit(uint64_t soft) {
@@ -230,7 +230,7 @@ void BeforeRights(bool for_good) {
 }
 
 void AfterRights() {
-  if (engine.active()) engine.process.RightsChanged();
+  if (engine.active()) engine.standing.RightsChanged();
 }
 
 long BeforeFreeze() {
@@ -247,7 +247,7 @@ void AfterFreeze(bool frozen) {
 void AfterThaw() {
   if (!engine.active()) return;
   TableLock lock;
-  engine.process.EndFreeze();
+  engine.standing.EndFreeze();
 }
 
 void Retire(Hindrance why) {
@@ -292,7 +292,7 @@ namespace {
 // program's files that are in caches, and settle those of which something may be pending: then it
 // has to wake. Table lock held.
 bool HandOnAsleep() {
-  bool sleeps = engine.process.asleep() && engine.leases.is_open(), inherits = false;
+  bool sleeps = engine.standing.asleep() && engine.leases.is_open(), inherits = false;
   const auto counts = [&](const Description&, const File&) { return sleeps; };
   ForEachInherited(counts, [&](int, const Description& description, const File& file) {
     const State state = file.state.load();
@@ -307,7 +307,7 @@ bool HandOnAsleep() {
 
 void BeforeExec() {
   if (!engine.active()) return;
-  if (engine.process.asleep() && LockTable(false)) {
+  if (engine.standing.asleep() && LockTable(false)) {
     const bool sleeps = HandOnAsleep();
     if (sleeps) engine.process.BeginReplacing();
     UnlockTable();

@@ -36,7 +36,7 @@ void NameFolders::ForEach(Function function) {
 
 NameFolders::NameFolders(bool changes) {
   if (!changes || (!engine.active() && !sys::IsSharing()) || !engine.leases.is_open()) return;
-  if (engine.process.asleep() && !sys::IsSharing()) const TableLock wakes;
+  if (engine.standing.asleep() && !sys::IsSharing()) const TableLock wakes;
   naming_ = true;
   engine.file_table.BeginNaming();
 }

@@ -298,12 +298,12 @@ TEST_F(VfsNamesTest, AProcessInAChrootMayNotLogNamesEvenAfterwards) {
         test::WriteFile(Path("old"), "old");
         const int root = ::open("/", O_RDONLY | O_DIRECTORY);
         const int sub = ::open(Path("d").c_str(), O_RDONLY | O_DIRECTORY);
-        EXPECT_TRUE(engine.process.MayLogNames());
+        EXPECT_TRUE(engine.standing.MayLogNames());
         ASSERT_EQ(::chroot(disk_.path().c_str()), 0);
         ASSERT_TRUE(test::GiveUp(CAP_FOWNER));
         for (int i = 0; i < 2; ++i) EXPECT_EQ(Fsync(sub), kNotOurs);
         ASSERT_TRUE(::fchdir(root) == 0 && ::chroot(".") == 0);
-        EXPECT_FALSE(engine.process.MayLogNames());
+        EXPECT_FALSE(engine.standing.MayLogNames());
         EXPECT_TRUE(engine.leases.HasSaid(lease::Hindrance::kChroot));
         EXPECT_EQ(Fsync(sub), kNotOurs);
         EXPECT_FALSE(IsKnown(sub));

@@ -1524,7 +1524,7 @@ TEST_IN_ENGINE(VfsThroughTest, AChildNeedNotWakeToHandOnAFileWithoutAnEntry) {
   const Closing fd(Open("a", O_RDWR | O_CREAT));
   const auto exec = [] {
     BeforeExec();
-    return engine.process.asleep();
+    return engine.standing.asleep();
   };
   EXPECT_EQ(Forked(exec), 0);
   for (int i = 0; i < 4; ++i) Fsync(fd);

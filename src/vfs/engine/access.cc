@@ -32,7 +32,7 @@ long Access::Enter(int fd, unsigned wanted, const Write* write) {
     if (!IsDescription(description)) {
       return description == Closing() || description == Internal() ? -EBADF : kNotOurs;
     }
-    if (engine.process.asleep()) [[unlikely]] {
+    if (engine.standing.asleep()) [[unlikely]] {
       const TableLock wakes;
       continue;
     }
@@ -71,7 +71,7 @@ long Access::Enter(int fd, unsigned wanted, const Write* write) {
 
 void Access::MoveOffset(int fd, uint64_t offset) {
   description_->offset = offset;
-  if (engine.process.IsForked(*description_)) {
+  if (engine.standing.IsForked(*description_)) {
     sys::Lseek(fd, static_cast<off_t>(offset), SEEK_SET);
   }
 }

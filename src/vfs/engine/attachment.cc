@@ -47,7 +47,7 @@ uint32_t RuleOf(settings::WriteBack rule) {
 
 bool Attachment::Attach() {
   NVCACHE_CHECK(engine.table_lock.IsLocked());
-  if (engine.files.full() || engine.process.replacing()) return false;
+  if (engine.files.full() || engine.standing.replacing()) return false;
   if (engine.attached()) return true;
   if (!engine.callers.are_known()) return false;
   if (MayAttach()) {
@@ -60,14 +60,14 @@ bool Attachment::Attach() {
 
 void Attachment::SayWhatHinders() {
   if (engine.stage() == Stage::kDetached && !engine.leases.HasSaid(lease::Hindrance::kRights) &&
-      engine.process.IsOurs() && !engine.process.HasItsRights()) {
+      engine.standing.IsOurs() && !engine.standing.HasItsRights()) {
     engine.notice.Hinder(lease::Hindrance::kRights);
   }
 }
 
 bool Attachment::MayAttach() const {
   return engine.stage() == Stage::kDetached && sys::Now(CLOCK_MONOTONIC) >= attach_after_ &&
-         engine.process.MayMapPool();
+         engine.standing.MayMapPool();
 }
 
 void Attachment::AttachLater() { attach_after_ = sys::Now(CLOCK_MONOTONIC) + kAttachAgainNs; }
@@ -281,7 +281,7 @@ void Attachment::Detach() {
 
 // The process ends, and another one brings to the disk what the kernel has.
 bool Attachment::LeavesToOthers() const {
-  const bool ends = IsFinal(engine.stage()) || engine.process.IsReplaced();
+  const bool ends = IsFinal(engine.stage()) || engine.standing.IsReplaced();
   return ends && engine.attached() && engine.checkpoint.is_open() &&
          engine.checkpoint.SomebodyStays();
 }

@@ -165,7 +165,7 @@ bool Callers::LookAtObjects(Culprit* culprit) {
     return false;
   };
   // A child that was forked unseen may lack what the looking needs of its parent's threads.
-  const bool looked = engine.process.IsOurs() && engine.host->for_each_object(look, culprit);
+  const bool looked = engine.standing.IsOurs() && engine.host->for_each_object(look, culprit);
   if (!looked) culprit->Append(kUnseen);
   return culprit->size() == 0;
 }

@@ -22,7 +22,7 @@ void Engine::BecomeFinal() {
 
 bool Engine::Start(const Host& with, char** environment) {
   host = &with;
-  process.Begin();
+  standing.Begin();
   sys::Text<480> wrong;
   if (!settings::FromEnvironment(&settings, environment, &wrong)) {
     notice.Refuse(wrong.c_str());
@@ -68,7 +68,7 @@ bool Engine::OpenLeases() {
 }
 
 [[gnu::hot]] void Engine::Stop() {
-  if (active() && !process.asleep() && process.IsOurs()) StopOwn();
+  if (active() && !standing.asleep() && standing.IsOurs()) StopOwn();
 }
 
 void Engine::StopOwn() {

@@ -29,6 +29,7 @@
 #include "src/vfs/engine/recovery.h"
 #include "src/vfs/engine/responder.h"
 #include "src/vfs/engine/stage.h"
+#include "src/vfs/engine/standing.h"
 #include "src/vfs/engine/turns.h"
 
 namespace nvcache::vfs {
@@ -53,7 +54,7 @@ class Engine {
     return stage_.load(std::memory_order_acquire) != Stage::kOff && !sys::IsSharing();
   }
   // Nothing is cached while it is not. Table lock, to rely on it.
-  bool attached() const { return IsAttached(stage()) && !process.asleep(); }
+  bool attached() const { return IsAttached(stage()) && !standing.asleep(); }
   // It has frames and threads. Any thread.
   bool busy() const { return IsBusy(stage()); }
   Stage stage() const { return stage_.load(std::memory_order_relaxed); }
@@ -67,7 +68,7 @@ class Engine {
   // Finds, or leaves, a child of fork awake.
   void LockTable() {
     table_lock.Lock();
-    if (process.asleep()) [[unlikely]]
+    if (standing.asleep()) [[unlikely]]
       process.Wake();
   }
 
@@ -79,6 +80,7 @@ class Engine {
 
  public:
   Descriptors descriptors;
+  Standing standing;
   Process process;
   Mirror mirror;
   alignas(kLine) sys::Mutex<sys::Rank::kTable> table_lock;

@@ -128,7 +128,7 @@ struct Description {
   // Descriptors that it has lost, ever. A thread that lets go of the file's lock, and comes back,
   // sees by it whether the number meant this description all the time.
   std::atomic<uint32_t> drops{0};
-  // Process::forks() when it was opened; kShared: other processes had it before.
+  // Standing::forks() when it was opened; kShared: other processes had it before.
   std::atomic<uint32_t> forks{0};
   // A program that was started may have it, or a process it was sent to.
   std::atomic<bool> given{false};

@@ -137,7 +137,7 @@ Description* Files::NewDescription(File& file, int flags, const struct stat& st)
   if (number == sys::kNone) return nullptr;
   Description& description = descriptions_[number];
   description.flags.store(flags);
-  description.forks.store(engine.process.forks());
+  description.forks.store(engine.standing.forks());
   description.given.store(false);
   description.offset = 0;
   description.errors_heard.store(file.errors.Sample());

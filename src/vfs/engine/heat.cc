@@ -16,7 +16,7 @@ namespace {
 bool IsInOtherHands(const File& file) {
   if (file.state.load() == State::kLent) return true;
   for (const Description* d = file.descriptions; d != nullptr; d = d->next) {
-    if (engine.process.IsForked(*d) || d->given.load()) return true;
+    if (engine.standing.IsForked(*d) || d->given.load()) return true;
   }
   return false;
 }
@@ -64,7 +64,7 @@ bool CountSync(File& file) {
   if (engine.settings.write_back == settings::WriteBack::kNever) return false;
   // It is write-through for good.
   if (!engine.settings.caches() && HasEntry(file)) return false;
-  const uint32_t few = engine.process.lacks_names() ? kSyncsWithoutNames : kHotSyncs;
+  const uint32_t few = engine.standing.lacks_names() ? kSyncsWithoutNames : kHotSyncs;
   const uint32_t enough = HasEntry(file) ? kSyncsToTryAgain : few;
   const uint64_t now = sys::Now(CLOCK_MONOTONIC);
   if (now - file.synced_at.exchange(now, std::memory_order_relaxed) > kHotNs) file.syncs.store(0);

@@ -31,7 +31,7 @@ namespace nvcache::vfs {
 // The first may be the only one: a file that is written, synced and closed.
 inline constexpr uint32_t kHotSyncs = 2;
 inline constexpr uint64_t kHotNs = 10ull * 1000 * 1000 * 1000;
-// A process whose names are in no log (Process::MayLogNames) waits longer: a file that is removed
+// A process whose names are in no log (Standing::MayLogNames) waits longer: a file that is removed
 // or renamed costs it a sync of the file system if it has records. SQLite syncs a rollback journal
 // up to four times, and removes it.
 inline constexpr uint32_t kSyncsWithoutNames = 8;

@@ -4,7 +4,6 @@
 #include "src/sys/check.h"
 #include "src/sys/filter.h"
 #include "src/sys/kernel.h"
-#include "src/sys/root.h"
 #include "src/sys/scratch.h"
 #include "src/vfs/engine/engine.h"
 #include "src/vfs/engine/space.h"
@@ -19,16 +18,6 @@ constexpr uint64_t kParentPatienceNs = 60ull * 1000 * 1000 * 1000;
 
 }  // namespace
 
-void Process::Begin() { pid_ = sys::Getpid(); }
-
-bool Process::IsOurs() const { return sys::Getpid() == pid_; }
-
-// One that shares our memory and descriptors as a thread does must start no threads, which would be
-// its own; and one that has given up rights must not have a pool that is recovered with them.
-bool Process::MayMapPool() {
-  return IsOurs() && freezes_ == 0 && rights_changing_.load() == 0 && HasItsRights();
-}
-
 bool Process::MayCallKernel() {
   const long forbidden = sys::ForbiddenCall();
   if (forbidden == 0) return true;
@@ -40,21 +29,20 @@ bool Process::MayCallKernel() {
 }
 
 void Process::LackNames() {
-  lacks_names_.store(true, std::memory_order_relaxed);
+  engine.standing.NoteLackOfNames();
   engine.notice.Hinder(lease::Hindrance::kChroot);
 }
 
 // The pool is given back as well: it may lie on that file system.
 long Process::BeginFreeze() {
   const long error = engine.attachment.ReleaseAll();
-  if (error == 0) ++freezes_;
+  if (error == 0) engine.standing.NoteFreeze();
   return error;
 }
 
 void Process::PrepareRights() {
   NVCACHE_CHECK(engine.table_lock.IsLocked());
-  rights_.Take();
-  rights_changing_.fetch_add(1);
+  engine.standing.BeginRights();
   if (!engine.attached()) return;
   engine.attachment.ReleaseAll();
   if (engine.attached()) engine.attachment.Abandon();
@@ -69,12 +57,12 @@ void Process::LeaveInChild() {
 
 void Process::BeginReplacing() {
   NVCACHE_CHECK(engine.table_lock.IsLocked());
-  if (IsOurs()) ++replacing_;
+  engine.standing.BeginReplacing();
 }
 
 void Process::EndReplacing() {
   NVCACHE_CHECK(engine.table_lock.IsLocked());
-  if (IsOurs()) --replacing_;
+  engine.standing.EndReplacing();
 }
 
 void Process::PrepareFork() {
@@ -88,13 +76,13 @@ void Process::PrepareFork() {
       file.lock.Unlock();
     });
   }
-  NoteFork();
+  engine.standing.NoteFork();
   NoteHandOns();
 }
 
 // For the child. If files are foreign here, the number from when they became so is for them, too.
 void Process::NoteHandOns() {
-  if (asleep() || !engine.leases.is_open()) return;
+  if (engine.standing.asleep() || !engine.leases.is_open()) return;
   const uint32_t hand_ons = engine.leases.hand_ons();
   // A page written after a fork costs a fault.
   if (!any_foreign_ && hand_ons_ != hand_ons) hand_ons_ = hand_ons;
@@ -112,22 +100,18 @@ void Process::NoteHandOns() {
 // mapped files are used without a call.
 [[gnu::hot]] void Process::BecomeChild() {
   NVCACHE_CHECK(engine.table_lock.IsLocked());
-  pid_ = sys::Getpid();
-  rights_changing_.store(0);  // the calls of other threads
-  replacing_ = 0;             // threads of the parent
-  children_.store(0);
   engine.leases.LeaveSlotToParent();
   if (engine.attached()) {
     engine.descriptors.Set(engine.pool().fd(), kUntracked);
     engine.pool().Close();
   }
-  asleep_.store(true);
+  engine.standing.BecomeChild();
   if (engine.files.AnyLasting()) Wake();
 }
 
 void Process::Wake() {
-  NVCACHE_CHECK(engine.table_lock.IsLocked() && asleep());
-  asleep_.store(false);
+  NVCACHE_CHECK(engine.table_lock.IsLocked() && engine.standing.asleep());
+  engine.standing.WakeUp();
   // Other threads of the parent may have looked at a file at the moment of the fork. They are not
   // here.
   engine.files.ForEach([](File& file) {
@@ -150,7 +134,7 @@ void Process::Wake() {
 bool Process::BeginSharing() {
   NVCACHE_CHECK(engine.table_lock.IsLocked());
   if (engine.files.AnyInCaches()) return false;
-  children_.fetch_add(1);
+  engine.standing.BeginSharing();
   return true;
 }
 

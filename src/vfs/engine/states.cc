@@ -262,7 +262,7 @@ long Publish(File& file) {
 
 void PublishOffsets(File& file, bool news) {
   for (Description* d = file.descriptions; d != nullptr; d = d->next) {
-    if (news && engine.process.IsForked(*d)) continue;
+    if (news && engine.standing.IsForked(*d)) continue;
     const int fd = engine.descriptors.NumberOf(*d);
     if (fd >= 0) sys::Lseek(fd, static_cast<off_t>(d->offset), SEEK_SET);
   }

@@ -202,7 +202,7 @@ bool MustBypass(const Access& access, const WriteCall& call, uint64_t total, boo
   if (EndsBeyondEveryOffset(call, total)) return true;
   const Description& description = access.description();
   const bool has_own_offset =
-      call.offset != nullptr || appends || !engine.process.IsForked(description);
+      call.offset != nullptr || appends || !engine.standing.IsForked(description);
   return (description.flags.load() & O_DIRECT) != 0 || !has_own_offset ||
          engine.pool().seats().ThroughFailed() != 0;
 }
