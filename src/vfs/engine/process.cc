@@ -84,8 +84,7 @@ void Process::PrepareFork() {
 void Process::NoteHandOns() {
   if (engine.standing.asleep() || !engine.leases.is_open()) return;
   const uint32_t hand_ons = engine.leases.hand_ons();
-  // A page written after a fork costs a fault.
-  if (!any_foreign_ && hand_ons_ != hand_ons) hand_ons_ = hand_ons;
+  if (!any_foreign_) engine.standing.NoteHandOns(hand_ons);
   if (!engine.leases.RemembersHandOns()) return;
   engine.files.ForEach([&](File& file) {
     file.handed_on |= engine.leases.RemembersHandOn(file.device, file.inode);
@@ -147,17 +146,6 @@ void Process::LeaveToParent() {
     vfs::LeaveToParent(file);
   });
   engine.attachment.LeaveToParent();
-}
-
-// This process did not see files being handed on before (Leases::HandOn).
-void Process::ShareInherited(File& file) {
-  engine.leases.AddUser(file.device, file.inode);
-  if (engine.leases.HandedOnSince(hand_ons_)) {
-    for (const Description* d = file.descriptions; d != nullptr; d = d->next) {
-      file.handed_on |= d->writes();
-    }
-  }
-  if (file.handed_on) ForgetEntry(file);
 }
 
 // The parent's leases are not the child's. Nobody has a file in its cache when this returns, but

@@ -24,8 +24,6 @@ class Process {
   void PrepareFork();
   void BecomeChild();
   void Wake();
-  // A file that was the parent's is ours to use, as other processes are told.
-  void ShareInherited(File& file);
   // In a child that shares its parent's descriptors. No lock.
   static void LeaveInChild();
 
@@ -54,7 +52,6 @@ class Process {
   void NoteHandOns();
 
   bool any_foreign_ = false;  // a file is kForeign, or was
-  uint32_t hand_ons_ = 0;     // Leases::hand_ons() at the fork that made it so, or the last one
 };
 
 }  // namespace nvcache::vfs

@@ -35,6 +35,12 @@ class Standing {
     return description.forks.load(std::memory_order_relaxed) != forks();
   }
   void NoteFork() { forks_.fetch_add(1); }
+  // Leases::hand_ons() at the fork that made files kForeign, or the last one. A page written after
+  // a fork costs a fault.
+  uint32_t hand_ons() const { return hand_ons_; }
+  void NoteHandOns(uint32_t hand_ons) {
+    if (hand_ons_ != hand_ons) hand_ons_ = hand_ons;
+  }
 
   // Around the life of a child of vfork: no file becomes cached.
   void BeginSharing() { children_.fetch_add(1); }
@@ -79,6 +85,7 @@ class Standing {
   std::atomic<uint32_t> forks_{0};
   std::atomic<bool> asleep_{false};
   std::atomic<bool> lacks_names_{false};
+  uint32_t hand_ons_ = 0;
   uint32_t replacing_ = 0;                    // threads in exec
   std::atomic<uint32_t> children_{0};         // that share our memory
   std::atomic<uint32_t> rights_changing_{0};  // calls that may take some are under way

@@ -55,7 +55,7 @@ long LeaveToKernel(File& file, State state, bool may_hand_over) {
   if (before == State::kLost) return -EIO;
   const bool stays = before == State::kLent && state == State::kKernel;
   if (before == State::kPassThrough || before == state || stays) return 0;
-  if (before == State::kForeign && engine.leases.is_open()) engine.process.ShareInherited(file);
+  if (before == State::kForeign && engine.leases.is_open()) ShareInherited(file);
   file.lock.Lock();
   if (before == State::kCached) {
     const bool handed_over = may_hand_over && TryHandOver(file);
@@ -86,6 +86,17 @@ long LeaveToKernel(File& file, State state, bool may_hand_over) {
 }
 
 }  // namespace
+
+// This process did not see files being handed on before (Leases::HandOn).
+void ShareInherited(File& file) {
+  engine.leases.AddUser(file.device, file.inode);
+  if (engine.leases.HandedOnSince(engine.standing.hand_ons())) {
+    for (const Description* d = file.descriptions; d != nullptr; d = d->next) {
+      file.handed_on |= d->writes();
+    }
+  }
+  if (file.handed_on) ForgetEntry(file);
+}
 
 void CheckFields(const File& file) {
   const State state = file.state.load();

@@ -107,6 +107,8 @@ long GiveBack(File& file, bool may_hand_over = true);
 long Lend(File& file, bool forever);
 // kCached -> kForeign, in a child of fork.
 void LeaveToParent(File& file);
+// A file that was the parent's is ours to use, as other processes are told. Table lock.
+void ShareInherited(File& file);
 // kCached -> kLost. Its bytes in the hands of the cleanup thread are gone; file lock, exclusive.
 void Lose(File& file);
 // -> kPassThrough, of a file that is closed, without the wait for a claim.
