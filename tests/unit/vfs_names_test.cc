@@ -624,7 +624,7 @@ TEST_F(VfsNamesTest, NobodyWaitsForADeadProcess) {
       EXPECT_FALSE(engine.checkpoint.is_open());
       // Of its own pool it has moved it when it came.
       EXPECT_EQ(FolderIsPending(), pool == "other");
-      EXPECT_EQ(engine.recovery.LookForOwners(), pool == "other");
+      EXPECT_EQ(engine.checkpoint.LookForOwners(), pool == "other");
       const uint64_t begin = sys::Now(CLOCK_MONOTONIC);
       EXPECT_EQ(Rename("a", "c"), 0);
       constexpr uint64_t kSoon = 10ull * 1000 * 1000 * 1000;  // half of what one waits for

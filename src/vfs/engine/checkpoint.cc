@@ -302,4 +302,14 @@ bool Checkpoint::MoveToEnd() {
   return !HasPending();
 }
 
+bool Checkpoint::LookForOwners() {
+  if (!engine.active()) return false;
+  TableLock lock;
+  if (!engine.active()) return false;
+  engine.recovery.LookAfterDeaths();
+  if (!engine.leases.is_open() || is_open()) return false;
+  return !(engine.attached() && engine.file_table.IsOf(engine.pool_id())) &&
+         engine.file_table.LeaveIfUnused();
+}
+
 }  // namespace nvcache::vfs

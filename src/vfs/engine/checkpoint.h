@@ -67,6 +67,9 @@ class Checkpoint {
   void EndPending();
   // The same, if something of this process's is pending.
   void EndOwnPending();
+  // If those who move it have died: their pool is recovered, or their seats are adopted. True:
+  // nobody moves it, for nobody uses the pool. No lock.
+  bool LookForOwners();
   // The highest LSN that this process has handed over; 0: none.
   nvlog::Lsn handed_over() const;
 

@@ -215,16 +215,6 @@ void Recovery::LookAfterDeaths() {
   deaths_seen_.store(deaths);
 }
 
-bool Recovery::LookForOwners() {
-  if (!engine.active()) return false;
-  TableLock lock;
-  if (!engine.active()) return false;
-  LookAfterDeaths();
-  if (!engine.leases.is_open() || engine.checkpoint.is_open()) return false;
-  return !(engine.attached() && engine.file_table.IsOf(engine.pool_id())) &&
-         engine.file_table.LeaveIfUnused();
-}
-
 // The tables and locks of a child that shares our memory are its parent's: a process of its own,
 // which has a copy, does the recovery.
 bool Recovery::LookAfterDeathsInCopy() {

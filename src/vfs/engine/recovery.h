@@ -43,9 +43,6 @@ class Recovery {
   bool KnowsOfDeaths() const;
   // From here on.
   void BeginToNoticeDeaths();
-  // If those who move the checkpoint have died: their pool is recovered, or their seats are
-  // adopted. True: nobody moves it, for nobody uses the pool. No lock.
-  bool LookForOwners();
 
  private:
   enum class Outcome { kDone, kFailed, kByAnother, kLater };

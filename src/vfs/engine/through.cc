@@ -164,7 +164,7 @@ bool AwaitCheckpoint(const FileEntry& entry) {
     if (HasFailed() || sys::Now(CLOCK_MONOTONIC) - begin >= kSyncPatienceNs) return false;
     if (polls % kPollsToLook == 0) {
       engine.file_table.WantCheckpointAbove(entry.lsn.load());
-      if (engine.recovery.LookForOwners()) return true;
+      if (engine.checkpoint.LookForOwners()) return true;
     }
     sys::Pause(kPollNs);
   }
