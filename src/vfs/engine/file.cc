@@ -44,6 +44,13 @@ void File::Begin(const sys::BornStat& st, uint32_t number) {
   bytes_stamp = 0;
 }
 
+void File::BeginToWatch(const struct stat& st) {
+  NVCACHE_CHECK(lock.IsLockedExclusive());
+  written_changes = changes.load();
+  written_kernel_changes = kernel_changes.load();
+  written_stamp = BytesStamp(st);
+}
+
 void File::EndCaching() {
   may_hand_over = false;
   close_stamp = written_stamp = 0;
@@ -64,6 +71,17 @@ void File::ResetLocks() {
   sync_lock.Reset();
   erase_lock.Reset();
   for (Description* d = descriptions; d != nullptr; d = d->next) d->offset_lock.Reset();
+}
+
+uint64_t StampOf(const timespec& changed, uint64_t size) {
+  constexpr uint64_t kSecond = 1000 * 1000 * 1000;
+  const auto time =
+      static_cast<uint64_t>(changed.tv_sec) * kSecond + static_cast<uint64_t>(changed.tv_nsec);
+  return (time ^ size << 40) | 1;
+}
+
+uint64_t BytesStamp(const struct stat& st) {
+  return StampOf(st.st_mtim, static_cast<uint64_t>(st.st_size));
 }
 
 }  // namespace nvcache::vfs

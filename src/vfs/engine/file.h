@@ -83,7 +83,7 @@ struct File : dramcache::CachedFile {
   uint32_t written_changes = 0, written_kernel_changes = 0;
   // A program without NVCache was seen to have written to it: it is to be given back.
   std::atomic<bool> written_outside{false};
-  // The stamp of its last close (StampOf in through.h); 0: not known.
+  // The stamp of its last close (StampOf); 0: not known.
   uint64_t close_stamp = 0;
 
   // ----
@@ -107,6 +107,8 @@ struct File : dramcache::CachedFile {
   // For another inode, as `number` of the log's files: everything but its mutexes, `in_kernel`,
   // `handed_over` and the list of a turn. Nothing is open or pending.
   void Begin(const sys::BornStat& st, uint32_t number);
+  // Notes how it is when it begins to be cached (outside.h). `lock` exclusive.
+  void BeginToWatch(const struct stat& st);
   // It is cached no more. `lock` exclusive.
   void EndCaching();
   // Pages and log are somebody else's from now on.
@@ -114,6 +116,11 @@ struct File : dramcache::CachedFile {
   // In a child of fork: threads of the parent may have had them.
   void ResetLocks();
 };
+
+// The stamp of a file that an entry keeps; never 0.
+uint64_t StampOf(const struct timespec& changed, uint64_t size);
+// One of its bytes: its mtime and size. Never 0.
+uint64_t BytesStamp(const struct stat& st);
 
 // An open file description, which dup() shares. Memory as with File.
 struct Description {

@@ -7,7 +7,6 @@
 #include "src/sys/scratch.h"
 #include "src/vfs/engine/engine.h"
 #include "src/vfs/engine/states.h"
-#include "src/vfs/engine/through.h"
 
 namespace nvcache::vfs {
 
@@ -22,10 +21,6 @@ bool IsOursSince(const File& file) {
 }
 
 }  // namespace
-
-uint64_t BytesStamp(const struct stat& st) {
-  return StampOf(st.st_mtim, static_cast<uint64_t>(st.st_size));
-}
 
 void WrittenOutside(const File& file, int fd) {
   if (!engine.leases.is_open()) return;
@@ -70,13 +65,6 @@ void NoteWritten(File& file) {
   file.written_kernel_changes = file.kernel_changes.load();
   const bool is_quiet = file.written_kernel_changes % 2 == 0;
   file.written_stamp = is_quiet && sys::Fstat(file.backing_fd, &st) == 0 ? BytesStamp(st) : 0;
-}
-
-void BeginToWatch(File& file, const struct stat& st) {
-  NVCACHE_CHECK(file.lock.IsLockedExclusive());
-  file.written_changes = file.changes.load();
-  file.written_kernel_changes = file.kernel_changes.load();
-  file.written_stamp = BytesStamp(st);
 }
 
 void GiveBackWrittenOutside() {

@@ -18,9 +18,6 @@
 
 namespace nvcache::vfs {
 
-// A number for the file's bytes: its mtime and size. Never 0.
-uint64_t BytesStamp(const struct stat& st);
-
 // It was seen. The file's syncs are real for as long as this process has it open, in all processes.
 // `fd`: a descriptor of it. Any thread, with any lock.
 void WrittenOutside(const File& file, int fd);
@@ -29,8 +26,6 @@ void WrittenOutside(const File& file, int fd);
 // right.
 void LookForOutsiders(File& file);
 void NoteWritten(File& file);
-// Notes how the file is at the beginning. File lock, exclusive.
-void BeginToWatch(File& file, const struct stat& st);
 // Files of which a batch has found that are the kernel's again. Table lock.
 void GiveBackWrittenOutside();
 

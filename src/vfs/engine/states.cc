@@ -6,7 +6,6 @@
 #include "src/sys/check.h"
 #include "src/sys/kernel.h"
 #include "src/vfs/engine/engine.h"
-#include "src/vfs/engine/outside.h"
 #include "src/vfs/engine/space.h"
 #include "src/vfs/engine/through.h"
 #include "src/vfs/engine/through_file.h"
@@ -150,7 +149,7 @@ bool BeginCaching(File& file, int fd) {
     const long offset = sys::Lseek(engine.descriptors.NumberOf(*d), 0, SEEK_CUR);
     d->offset = offset < 0 ? 0 : static_cast<uint64_t>(offset);
   }
-  BeginToWatch(file, st);
+  file.BeginToWatch(st);
   engine.cleaner.Add(file);
   SetState(file, State::kCached);
   file.lock.Unlock();

@@ -191,13 +191,6 @@ void NoteBypasses(File& file, uint64_t bypasses) {
 
 // ------------------------------------------------------------------------------ Beginning, ending
 
-uint64_t StampOf(const timespec& changed, uint64_t size) {
-  constexpr uint64_t kSecond = 1000 * 1000 * 1000;
-  const auto time =
-      static_cast<uint64_t>(changed.tv_sec) * kSecond + static_cast<uint64_t>(changed.tv_nsec);
-  return (time ^ size << 40) | 1;
-}
-
 void NoteCloseStamp(int fd, const Description& description) {
   const File& file = *description.file.load();
   if (!description.writes() && !file.said_open) return;

@@ -77,8 +77,6 @@ void NoteCloseStamp(File& file);
 // Such a file, all of which is on the disk: it is known from now on, unless somebody has changed it
 // since. Table lock.
 void LeaveKnown(const File& file);
-// The stamp of it that an entry keeps; never 0.
-uint64_t StampOf(const struct timespec& changed, uint64_t size);
 
 // The file with that tag has the entry. False: another one has it.
 bool GetTag(lease::FileEntry& entry, uint64_t tag);
