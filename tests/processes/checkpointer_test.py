@@ -634,7 +634,8 @@ def told_to_end(options):
             check(bench.pending() > 0, "nothing is pending")
             os.kill(pid, number)
             bench.await_end(pid)
-            check(agents[0].pid not in bench.states(), f"{bench.states()}")
+            # It leaves them to a process that stays, if that has become busy.
+            until(lambda: agents[0].pid not in bench.states(), "what was left is on the disk")
             synced(agents[1], "pwrite 0 100 5000 8", "5000")
             agents[1].await_end()
             bench.check_clean()
