@@ -27,15 +27,18 @@ class LatePage {
   // `function` has run then, in a thread of its own.
   LatePage(const std::string& bytes, size_t late, std::function<void()> function)
       : size_(bytes.size()), function_(std::move(function)), page_(bytes, late * kPage, kPage) {
-    void* memory = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* memory =
+        ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     EXPECT_NE(memory, MAP_FAILED);
     bytes_ = static_cast<char*>(memory);
     at_ = bytes_ + late * kPage;
     std::memcpy(bytes_, bytes.data(), late * kPage);
     std::memcpy(at_ + kPage, bytes.data() + (late + 1) * kPage, size_ - (late + 1) * kPage);
-    faults_ = static_cast<int>(::syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY));
+    faults_ =
+        static_cast<int>(::syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY));
     uffdio_api api = {UFFD_API, 0, 0};
-    uffdio_register wanted = {{reinterpret_cast<uintptr_t>(at_), kPage}, UFFDIO_REGISTER_MODE_MISSING, 0};
+    uffdio_register wanted = {
+        {reinterpret_cast<uintptr_t>(at_), kPage}, UFFDIO_REGISTER_MODE_MISSING, 0};
     there_ = faults_ >= 0 && ::ioctl(faults_, UFFDIO_API, &api) == 0 &&
              ::ioctl(faults_, UFFDIO_REGISTER, &wanted) == 0;
     if (there_) thread_ = std::thread([this] { Serve(); });
@@ -62,7 +65,8 @@ class LatePage {
            ::read(faults_, &message, sizeof(message)) != sizeof(message)) {
     }
     function_();
-    uffdio_copy copy = {reinterpret_cast<uintptr_t>(at_), reinterpret_cast<uintptr_t>(page_.data()), kPage, 0, 0};
+    uffdio_copy copy = {reinterpret_cast<uintptr_t>(at_), reinterpret_cast<uintptr_t>(page_.data()),
+                        kPage, 0, 0};
     EXPECT_EQ(::ioctl(faults_, UFFDIO_COPY, &copy), 0);
   }
 
