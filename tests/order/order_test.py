@@ -3,6 +3,7 @@
 """What a program outside, without NVCache, sees of a file while a program under NVCache writes it, and while
 that is killed and its log is brought to the file: a beginning of the writes, in their order (order.c). With
 SQLite, whose reader may itself roll a transaction back: whole transactions, and none that was seen before gone.
+By default it sees more: all that it was told of, by a pipe, a socket, a name, or an exit status.
 
     order_test.py --nvcache N --order O --scratch DIR [--seed N] [--rounds N] [--long] [CASE...]
 """
@@ -21,8 +22,9 @@ import kit
 from kit import check
 
 HOWS = ("pread", "map", "copy", "tar")
+WAYS = ("pipe", "socket", "rename", "exit")
 MUTANTS = ("file", "newest", "cut", "again")
-LONG_LOOKS = 1_000_000
+LONG_LOOKS, LONG_TURNS = 1_000_000, 10
 JOURNALS = ("delete", "truncate", "persist", "wal")
 
 # FILE JOURNAL TRANSACTION: the same number into two tables, again and again. `half`: into the first one alone.
@@ -182,6 +184,47 @@ class Test:
                 return self.judge(bench, reader, f"{how}, {places} places, {sync}, {'adopted' if shared else 'recovered'}")
         self.repeat(play)
 
+    def tell(self, way, how, seed, settings=None):
+        """One round, in which some writers may be killed; what the reader has found. Files are write-through, but for what
+        the settings say."""
+        choice = random.Random(f"{seed}.{way}.{how}")
+        with self.bench("auto") as bench:
+            places = f"{choice.randrange(2, 5)}{'/2' if settings else choice.choice(('', '/2'))}"
+            kills = way != "exit" and choice.random() < 0.5
+            life = {"pread": 2000, "map": 2000, "copy": 100, "tar": 10}[how] if kills else 0
+            sync, events = choice.choice(("each", "round")), choice.choice(("events", "none"))
+            variables = {**self.settings(bench), **{name: value.format(bench.folder) for name, value in (settings or {}).items()}}
+            words = [self.options.order, "told", how, bench.folder / "file", places, seed, 10**9,
+                     2000 if self.options.long else 300, way, life, sync, events,
+                     *(f"{name}={value}" for name, value in variables.items() if name.startswith(("NVCACHE_", "LD_")))]
+            done = bench.without(*words)
+            what = f"--seed {seed}, {way}, {how}, {places} places, {sync}, {events}, killed after {life}"
+            check(done.stderr == "", f"{what}: the writer says: {done.stderr}")
+            # Of those that are killed, the last may have done nothing yet.
+            check(life > 0 or bench.counter("segments_taken") > 0, f"{what}: nothing went through the log")
+            *first, last = done.stdout.splitlines()
+            found = last.split()
+            return {name: int(number) for name, number in zip(found[::2], found[1::2])}, "\n".join((what, last, *first))
+
+    def told(self, ways, hows):
+        """Each way with each reader, in turn; in the long form, until there were so many looks, and some turns."""
+        looks = dict.fromkeys(itertools.product(ways, hows), 0)
+        rounds = itertools.count() if self.options.long else range(self.options.rounds)
+        for seed in (self.options.seed + i for i in rounds):
+            for way, how in looks:
+                found, text = self.tell(way, how, seed)
+                check(found["bad"] == 0, text)
+                looks[way, how] += found["looks"]
+            if self.options.long and sum(looks.values()) >= LONG_LOOKS and seed - self.options.seed >= LONG_TURNS:
+                break
+        kit.say(f"{sum(looks.values())} looks: " + ", ".join(f"{way} {how} {n}" for (way, how), n in looks.items()))
+
+    def finds_cached(self):
+        """Where one of two files is cached, the reader finds what is not there yet."""
+        for way in WAYS[:3]:
+            found, text = self.tell(way, "pread", self.options.seed, {"NVCACHE_EXCLUSIVE": "{}/file"})
+            check(found["bad"] > 0, f"one file is cached, and nothing is found: {text}")
+
     def sqlite(self, transaction="whole", kills=False):
         """One journal after the other. Where it `kills`, writers follow each other, and the reader finds what they leave."""
         journals = itertools.cycle(JOURNALS)
@@ -208,7 +251,9 @@ class Test:
     def cases(self):
         cases = {f"finds_{name}": lambda name=name: self.mutant(name) for name in (*MUTANTS, "right")}
         cases |= {"live_sqlite": self.sqlite, "killed_sqlite": lambda: self.sqlite(kills=True),
-                  "finds_sqlite": self.finds_sqlite}
+                  "finds_sqlite": self.finds_sqlite, "finds_cached": self.finds_cached,
+                  "told": lambda: self.told(WAYS, HOWS)}
+        cases |= {f"told_{way}_{how}": lambda way=way, how=how: self.told((way,), (how,)) for way in WAYS for how in HOWS}
         cases |= {f"live_{how}": lambda how=how: self.live(how) for how in HOWS}
         return cases | {f"killed_{how}": lambda how=how: self.killed(how) for how in HOWS}
 
