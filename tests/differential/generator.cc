@@ -73,7 +73,8 @@ class Generator {
     }
     // What becomes hot in the middle of a sequence is the kernel's before that, which may write a
     // part of a call when its process is killed.
-    hot_only_ = ending_ != Ending::kKilledInside && Chance(1, 5);
+    hot_only_ = ending_ != Ending::kKilledInside && Chance(2, 3);
+    exclusive_ = Chance(1, 2);
     if (hot_only_) sync_ = true;
     // So may it when the program takes turns by its locks, or has a lower limit of file size: then
     // its files are the kernel's.
@@ -93,7 +94,8 @@ class Generator {
     // The smallest pool has no room for any.
     if (frames[0] == 'p' && size == "1M") size = "2M";
     std::vector<std::string> settings = {"NVCACHE_SIZE=" + size, "NVCACHE_FRAMES=" + frames,
-                                         hot_only_ ? kCacheHot : kCacheAll};
+                                         hot_only_ ? kThroughHot : kCacheAll};
+    if (hot_only_ && exclusive_) settings.emplace_back(kCacheHot);
     if (Chance(1, 2)) {
       const uint64_t least = Pick<uint64_t>({1, 10, 100, 1000});
       settings.push_back(fmt::format("NVCACHE_BATCH_MIN={}", least));
@@ -572,7 +574,7 @@ class Generator {
 
   int threads_;
   bool processes_, streams_, mappings_, direct_, transfers_, aio_, locks_, limits_, bad_, huge_,
-      names_, sync_, fallocate_, reopens_, hot_only_;
+      names_, sync_, fallocate_, reopens_, hot_only_, exclusive_;
   int places_;
   int files_;
 

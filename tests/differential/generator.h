@@ -13,9 +13,11 @@
 
 namespace nvcache::differential {
 
-// Which files are cached in a sequence: each, or what it syncs more than once.
+// Each file of a sequence is cached; or what it syncs more than once is write-through; or, with the
+// other one, cached.
 inline constexpr const char* kCacheAll = "NVCACHE_WRITE_BACK=always";
-inline constexpr const char* kCacheHot = "NVCACHE_WRITE_BACK=auto";
+inline constexpr const char* kThroughHot = "NVCACHE_WRITE_BACK=auto";
+inline constexpr const char* kCacheHot = "NVCACHE_EXCLUSIVE=*";
 
 struct Sequence {
   std::vector<std::string> settings;  // NAME=value

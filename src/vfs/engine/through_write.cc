@@ -66,6 +66,30 @@ struct ThroughWrite {
   uint64_t bypasses;
 };
 
+// What F_SETFL may change, another process that has the description may have changed. The log has
+// no call of it.
+constexpr int kChangeable = O_APPEND | O_DIRECT;
+
+void FollowFlags(Description& description, int fd) {
+  if (!engine.process.IsForked(description)) return;
+  const long now = sys::Fcntl(fd, F_GETFL);
+  if (now < 0) return;
+  int known = description.flags.load();
+  while (!description.flags.compare_exchange_weak(
+      known, (known & ~kChangeable) | (static_cast<int>(now) & kChangeable))) {
+  }
+}
+
+// It was changed between that and the call, which has written at the file's end instead of its
+// place.
+bool AppendedUnseen(const ThroughWrite& write) {
+  const WriteCall& call = write.call;
+  const bool may_append = call.offset != nullptr && !write.appends && write.fd == call.fd &&
+                          (call.flags & RWF_NOAPPEND) == 0;
+  return may_append && engine.process.IsForked(write.access.description()) &&
+         (sys::Fcntl(call.fd, F_GETFL) & O_APPEND) != 0;
+}
+
 // The log keeps the call's promises about the disk. A descriptor with O_DSYNC makes them, so
 // another one, of ours, takes its place: unless another thread might move the description's offset
 // meanwhile by which the write finds its place; or there is none yet, and it could not be moved out
@@ -120,7 +144,7 @@ Next WriteBegun(const ThroughWrite& write, const Position& position, uint64_t at
   if (n <= 0) return attempt.End(n);
   const auto written = static_cast<uint64_t>(n);
   const bool is_short = written < writer->length();
-  if (is_short || !position.Holds(at, written)) {
+  if (is_short || !position.Holds(at, written) || AppendedUnseen(write)) {
     FileTable::Forget(write.entry);
     attempt.unlogged = true;
     if (is_short) return attempt.End(n);
@@ -235,6 +259,7 @@ Next WriteThrough(Access& access, const WriteCall& call, uint64_t total, const I
       engine.attachment.NeedsThreads()) {
     return Next::kJoin;
   }
+  FollowFlags(access.description(), call.fd);
   const bool appends = access.AppendsTo({call.offset, total, call.flags});
   if (MustBypass(access, call, total, appends)) return Next::kBypass;
   const int fd = DescriptorFor(access, call, appends);
