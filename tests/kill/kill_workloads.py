@@ -5,6 +5,8 @@ several that change names in the same folders, and never sync these, once they a
 several perhaps earlier; the disk loses what it has not made durable, the pool in memory stays, as NVMM would, and the
 next boot recovers. What was acknowledged is there, and each workload's own checker finds nothing wrong.
 
+`both-`: two write a database, one of them without NVCache.
+
 `names`: each syncs the files that it changes; `sync`: and all, now and then; `bare`: only those from before the last
 recovery. What was made in a known folder is durable without that, as long as nobody takes a process for stopped that
 only waits for a processor.
@@ -26,6 +28,8 @@ EVERYDAY = ("sqlite-full", "sqlite-truncate", "sqlite-persist", "sqlite-wal", "g
 CASES = {name: (name,) for name in EVERYDAY} | {
     "names": ("names0", "names1", "names2"), "sync": ("names-sync0", "names-sync1", "names-sync2"),
     "bare": ("names-bare0", "names-bare1", "names-bare2")}
+BOTH = ("both-wal", "both-delete", "both-truncate", "both-persist")
+CASES |= {name: (f"{name}0", f"{name}1") for name in BOTH}
 FOLDERS = ("common/a", "common/b")  # of names
 POOL = {"size": "256M", "dram": "1M", "write_back": "auto"}
 PACKAGES_AHEAD = 40  # of each kill

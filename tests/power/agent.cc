@@ -154,6 +154,10 @@ std::unique_ptr<Workload> MakeWorkload(const Settings& settings) {
       {"sqlite-full", MakeSqlite},
       {"sqlite-truncate", MakeSqlite},
       {"sqlite-persist", MakeSqlite},
+      {"both-wal", MakeSqlite},
+      {"both-delete", MakeSqlite},
+      {"both-truncate", MakeSqlite},
+      {"both-persist", MakeSqlite},
       {"rocksdb", MakeRocksdb},
       {"postgres", MakePostgres},
   };

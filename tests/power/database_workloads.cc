@@ -2,6 +2,8 @@
 //
 // sqlite-wal, sqlite-delete: one transaction after the other, each a row and a change of an older
 //     one. The database is sound and has the state after one of them.
+// both-wal0, both-wal1 and so on: the same of two processes that write the same database, each a
+//     table of its own; at first by strict turns. One with an odd number runs without NVCache.
 // postgres: the same of a server with all its processes, and a row that each transaction changes.
 // rocksdb: synced writes to a few hundred keys. Every key has the newest value.
 #include <rocksdb/c.h>
@@ -10,6 +12,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <sstream>
 
@@ -29,14 +32,14 @@ std::string Hex(uint64_t seed, uint64_t number, uint64_t most) {
   return text;
 }
 
-// A table t(id, v, changed). Each transaction adds a row and changes an older one.
+// A table (id, v, changed). Each transaction adds a row and changes an older one.
 class Table {
  public:
-  explicit Table(uint64_t seed) : seed_(seed) {}
+  explicit Table(uint64_t seed, const char* name = "t") : seed_(seed), name_(name) {}
 
   std::string Transaction(uint64_t row) const {
-    return "INSERT INTO t VALUES(" + std::to_string(row) + ",'" + Value(row) +
-           "',0);UPDATE t SET changed=" + std::to_string(row) +
+    return "INSERT INTO " + name_ + " VALUES(" + std::to_string(row) + ",'" + Value(row) +
+           "',0);UPDATE " + name_ + " SET changed=" + std::to_string(row) +
            " WHERE id=" + std::to_string(Changed(row)) + ";";
   }
 
@@ -70,6 +73,7 @@ class Table {
   uint64_t Changed(uint64_t row) const { return 1 + Random(seed_ ^ row << 24).Below(row); }
 
   const uint64_t seed_;
+  const std::string name_;
   std::vector<uint64_t> changed_ = {0};  // with which row, from row 1 on
 };
 
@@ -81,28 +85,43 @@ struct Journal {
 constexpr Journal kJournals[] = {
     {"sqlite-wal", "WAL", "FULL"},         {"sqlite-delete", "DELETE", "EXTRA"},
     {"sqlite-full", "DELETE", "FULL"},     {"sqlite-truncate", "TRUNCATE", "FULL"},
-    {"sqlite-persist", "PERSIST", "FULL"},
+    {"sqlite-persist", "PERSIST", "FULL"}, {"both-wal", "WAL", "FULL"},
+    {"both-delete", "DELETE", "EXTRA"},    {"both-truncate", "TRUNCATE", "FULL"},
+    {"both-persist", "PERSIST", "FULL"},
 };
 
 class Sqlite : public Workload {
  public:
-  Sqlite(const Settings& settings, const Journal& journal)
-      : Workload(settings), journal_(journal) {}
+  Sqlite(const Settings& settings, const Journal& journal) : Workload(settings), journal_(journal) {
+    if (!settings.name.starts_with("both")) return;
+    const bool is_odd = (settings.name.back() - '0') % 2 == 1;
+    table_ = is_odd ? "t1" : "t0";
+    is_outside_ = is_odd;
+  }
 
   // It takes turns by its locks: where it is at work, no write is durable by itself.
   bool HasProcess() const override { return true; }
 
   void Run(uint64_t done) override {
+    if (is_outside_ && std::getenv("LD_PRELOAD") != nullptr) BeginOutside();
     sqlite3* db = Open();
+    if (is_both() && !is_outside_) AwaitTables(db);
     Execute(db, "PRAGMA journal_mode=" + std::string(journal_.mode));
     Execute(db, "PRAGMA synchronous=" +
                     std::string(promise() == Promise::kNothing ? "OFF" : journal_.synchronous));
     Execute(db, "PRAGMA wal_autocheckpoint=50");
-    Execute(db, "CREATE TABLE IF NOT EXISTS t(id INTEGER PRIMARY KEY, v TEXT, changed INTEGER)");
-    Execute(db, "CREATE INDEX IF NOT EXISTS i ON t(v)");
-    const Table table(seed());
+    if (!is_both()) Execute(db, Creation(table_));
+    if (is_outside_) {
+      Execute(db, "BEGIN IMMEDIATE;" + Creation("t0") + Creation("t1") +
+                      "CREATE TABLE IF NOT EXISTS last(who);"
+                      "INSERT INTO last SELECT '' WHERE NOT EXISTS(SELECT 1 FROM last);COMMIT");
+    }
+    const Table table(seed(), table_);
     for (uint64_t row = done + 1;; ++row) {
-      Execute(db, "BEGIN;" + table.Transaction(row) + "COMMIT");
+      if (is_both() && row <= done + kStrictTurns) AwaitTurn(db);
+      const std::string said =
+          is_both() ? "UPDATE last SET who='" + std::string(table_) + "';" : std::string();
+      Execute(db, "BEGIN IMMEDIATE;" + table.Transaction(row) + said + "COMMIT");
       Acknowledge(row);
     }
   }
@@ -124,11 +143,72 @@ class Sqlite : public Workload {
   sqlite3* Open() const {
     sqlite3* db = nullptr;
     if (sqlite3_open(Path("db").c_str(), &db) != SQLITE_OK) Die("sqlite3_open");
+    sqlite3_busy_timeout(db, 60'000);
     return db;
   }
+  // SQLite waits for another process, but not where both may wait for each other: then it is done
+  // again.
   void Execute(sqlite3* db, const std::string& sql) const {
     char* error = nullptr;
-    if (sqlite3_exec(db, sql.c_str(), nullptr, nullptr, &error) != SQLITE_OK) Die(error);
+    int result;
+    while ((result = sqlite3_exec(db, sql.c_str(), nullptr, nullptr, &error)) == SQLITE_BUSY) {
+      sqlite3_free(error);
+      if (sqlite3_get_autocommit(db) == 0) Die("busy in a transaction");
+      ::usleep(1000);
+    }
+    if (result != SQLITE_OK) Die(error);
+  }
+
+  bool is_both() const { return name().starts_with("both"); }
+
+  static std::string Creation(const char* table) {
+    const std::string name = table;
+    return "CREATE TABLE IF NOT EXISTS " + name +
+           "(id INTEGER PRIMARY KEY, v TEXT, changed INTEGER);"
+           "CREATE INDEX IF NOT EXISTS i_" +
+           name + " ON " + name + "(v);";
+  }
+
+  // What comes back of `last`; nothing, if it is not there yet.
+  static std::string Last(sqlite3* db) {
+    std::string who;
+    const auto take = [](void* text, int, char** columns, char**) {
+      *static_cast<std::string*>(text) = std::string("=") + columns[0];
+      return 0;
+    };
+    sqlite3_exec(db, "SELECT who FROM last", take, &who, nullptr);
+    return who;
+  }
+  static void AwaitTables(sqlite3* db) {
+    while (Last(db).empty()) ::usleep(2000);
+  }
+  // The last transaction was the other one's.
+  void AwaitTurn(sqlite3* db) const {
+    for (;;) {
+      const std::string who = Last(db);
+      if (!who.empty() && who != "=" + std::string(table_)) return;
+      ::usleep(2000);
+    }
+  }
+
+  // The same, by a program that has nothing of NVCache.
+  [[noreturn]] void BeginOutside() const {
+    std::vector<std::string> kept;
+    for (char** variable = environ; *variable != nullptr; ++variable) {
+      const std::string text = *variable;
+      if (!text.starts_with("LD_") && !text.starts_with("NVCACHE_")) kept.push_back(text);
+    }
+    std::vector<char*> variables;
+    for (std::string& text : kept) variables.push_back(text.data());
+    variables.push_back(nullptr);
+    std::string top = folder().substr(0, folder().rfind('/')),
+                number = std::to_string(settings_seed());
+    std::string own_name = name(), promised = "fsync";
+    char agent[] = "agent", work[] = "work";
+    char* words[] = {agent,           work,   top.data(), number.data(), promised.data(),
+                     own_name.data(), nullptr};
+    ::execve("/proc/self/exe", words, variables.data());
+    Die("exec");
   }
 
   Verdict CheckOpen(sqlite3* db, uint64_t acknowledged) {
@@ -142,11 +222,12 @@ class Sqlite : public Workload {
     }
     if (sound != "ok") return Bad("integrity_check: %.400s", sound.c_str());
     sqlite3_stmt* rows = nullptr;
-    if (sqlite3_prepare_v2(db, "SELECT id, v, changed FROM t ORDER BY id", -1, &rows, nullptr) !=
-        SQLITE_OK) {
+    if (sqlite3_prepare_v2(
+            db, ("SELECT id, v, changed FROM " + std::string(table_) + " ORDER BY id").c_str(), -1,
+            &rows, nullptr) != SQLITE_OK) {
       return acknowledged == 0 ? Good(0) : Bad("the table is not there: %s", sqlite3_errmsg(db));
     }
-    Table table(seed());
+    Table table(seed(), table_);
     Verdict verdict = Good(0);
     while (verdict.ok && sqlite3_step(rows) == SQLITE_ROW) {
       verdict = table.Add(static_cast<uint64_t>(sqlite3_column_int64(rows, 0)),
@@ -157,7 +238,14 @@ class Sqlite : public Workload {
     return verdict.ok ? table.Check(acknowledged) : verdict;
   }
 
+  // Of two, at first. What the one without NVCache writes is safe from the next turn of the other
+  // on (docs/write-through.md: What stays open): here it has written by the time that there is a
+  // log.
+  static constexpr uint64_t kStrictTurns = 8;
+
   const Journal& journal_;
+  const char* table_ = "t";
+  bool is_outside_ = false;
 };
 
 class Rocksdb : public Workload {
@@ -399,8 +487,12 @@ std::unique_ptr<Workload> MakePostgres(const Settings& settings) {
 }
 
 std::unique_ptr<Workload> MakeSqlite(const Settings& settings) {
+  Settings own = settings;
+  if (own.name.starts_with("both")) {
+    own.folder = own.folder.substr(0, own.folder.rfind('/')) + "/common";
+  }
   for (const Journal& journal : kJournals) {
-    if (settings.name.starts_with(journal.name)) return std::make_unique<Sqlite>(settings, journal);
+    if (own.name.starts_with(journal.name)) return std::make_unique<Sqlite>(own, journal);
   }
   return nullptr;
 }

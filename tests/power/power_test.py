@@ -29,6 +29,10 @@ WORKLOADS = (
     ("auto", ("names0", "turns", "sqlite-delete")),
     ("auto", ("git", "maildir")),
     ("auto", ("dpkg", "names0")),
+    ("auto", ("both-wal0", "both-wal1")),
+    ("auto", ("both-delete0", "both-delete1")),
+    ("auto", ("both-truncate0", "both-truncate1")),
+    ("auto", ("both-persist0", "both-persist1")),
     ("always", ("raw0", "raw1", "cut")),
     ("always", ("sqlite-wal", "replace", "rotate")),
     ("always", ("rocksdb",)),
@@ -134,9 +138,7 @@ class Totals:
 
     def add_kill(self, plan, start):
         self.killed[plan.file_system] += 1
-        # PostgreSQL changes few names: there may be none that its files still lack.
-        self.naming[plan.file_system] += (plan.write_back == "auto" and start.kill == "work"
-                                          and not plan.postgres())
+        self.naming[plan.file_system] += plan.changes_names() and start.kill == "work"
 
     def add_life(self, life):
         self.lives += 1

@@ -51,6 +51,7 @@ class Workload {
   explicit Workload(const Settings& settings)
       : name_(settings.name),
         folder_(settings.folder),
+        settings_seed_(settings.seed),
         seed_(Mix(settings.seed ^ Mix(NameHash(name_)))),
         promise_(settings.promise) {}
   virtual ~Workload() = default;
@@ -90,6 +91,8 @@ class Workload {
   const std::string& folder() const { return folder_; }
   std::string Path(const char* file) const { return folder_ + "/" + file; }
   uint64_t seed() const { return seed_; }
+  // What is the same for all workloads of a run.
+  uint64_t settings_seed() const { return settings_seed_; }
   Promise promise() const { return promise_; }
   // Whether to sync what the promise does not ask for.
   bool MustSync(Random& random) const {
@@ -107,6 +110,7 @@ class Workload {
 
   const std::string name_;
   const std::string folder_;
+  const uint64_t settings_seed_;
   const uint64_t seed_;
   const Promise promise_;
   int64_t last_line_ = 0;  // when, in nanoseconds
