@@ -167,35 +167,44 @@ class Driver {
                                               "pool:2M"};
     size_ = kSizes[random_.Below(std::size(kSizes))];
     frames_ = kFrames[random_.Below(std::size(kFrames))];
-    std::printf("new files; a pool of %s, frames: %s\n", size_.c_str(), frames_.c_str());
+    exclusive_ = !exclusive_;
+    std::printf("new files%s; a pool of %s, frames: %s\n", exclusive_ ? ", exclusive" : "",
+                size_.c_str(), frames_.c_str());
   }
 
   // `command` by way of nvcache run.
   std::vector<std::string> Cached(const std::vector<std::string>& command) const {
     std::vector<std::string> all = {
-        options_.nvcache, "run",      "--pool", pools_ / "pool", "--size", size_,
-        "--emulate",      "--frames", frames_,  "--write-back",  "always", "--checkpointer",
-        "never",          "--"};
+        options_.nvcache, "run",      "--pool", pools_ / "pool",  "--size", size_,
+        "--emulate",      "--frames", frames_,  "--checkpointer", "never",  "--write-back"};
+    if (exclusive_) {
+      all.insert(all.end(), {"auto", "--exclusive", "*", "--"});
+    } else {
+      all.insert(all.end(), {"always", "--"});
+    }
     all.insert(all.end(), command.begin(), command.end());
     return all;
   }
 
   // For a program that is started as it is.
   std::vector<std::string> Settings() const {
-    std::vector<std::string> settings = {"NVCACHE_POOL=" + (pools_ / "pool").string(),
-                                         "NVCACHE_SIZE=" + size_,
-                                         "NVCACHE_FRAMES=" + frames_,
-                                         "NVCACHE_EMULATE=1",
-                                         "NVCACHE_REQUIRED=1",
-                                         "NVCACHE_WRITE_BACK=always"};
+    std::vector<std::string> settings = {
+        "NVCACHE_POOL=" + (pools_ / "pool").string(),
+        "NVCACHE_SIZE=" + size_,
+        "NVCACHE_FRAMES=" + frames_,
+        "NVCACHE_EMULATE=1",
+        "NVCACHE_REQUIRED=1",
+        exclusive_ ? "NVCACHE_EXCLUSIVE=*" : "NVCACHE_WRITE_BACK=always"};
     if (!options_.built_in) settings.push_back("LD_PRELOAD=" + options_.preload);
     return settings;
   }
 
   std::vector<std::string> Writer(int pipe, uint64_t round) const {
-    return {options_.writer,       folder_,
-            std::to_string(pipe),  std::to_string(options_.seed),
-            std::to_string(round), std::to_string(options_.threads)};
+    return {
+        options_.writer, folder_, std::to_string(pipe), std::to_string(options_.seed),
+        std::to_string(round), std::to_string(options_.threads),
+        // By then what is exclusive is cached, whether its folder's names are in the log or not.
+        exclusive_ ? "70" : "0"};
   }
 
   // Runs the writer; kills it after `life`, counted from its first record if `after_first`.
@@ -334,6 +343,7 @@ class Driver {
   std::optional<Model> model_;
   std::string size_;
   std::string frames_;
+  bool exclusive_ = false;  // and hot, or each file is cached from its first open for writing
   microseconds recovery_time_{20000};
   uint64_t acknowledged_ = 0;
   uint64_t in_flight_ = 0;

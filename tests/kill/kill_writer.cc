@@ -3,10 +3,10 @@
 // Writes until it is killed, and says so on a pipe. An ordinary POSIX program: it knows nothing of
 // NVCache.
 //
-//   kill_writer FOLDER PIPE_FD SEED ROUND THREADS [WRITES]
+//   kill_writer FOLDER PIPE_FD SEED ROUND THREADS SYNCS [WRITES]
 //
-// Ends by itself after WRITES writes per thread. Exit code 3: it read something that it did not
-// write.
+// Each file is synced SYNCS times before it is written. Ends by itself after WRITES writes per
+// thread. Exit code 3: it read something that it did not write.
 #include <fcntl.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -34,6 +34,7 @@ struct Options {
   uint64_t seed = 0;
   uint64_t round = 0;
   unsigned threads = 0;
+  int syncs = 0;
   uint64_t writes = std::numeric_limits<uint64_t>::max();
 };
 
@@ -50,6 +51,9 @@ class Writer {
       const int flags = O_RDWR | O_CREAT | O_CLOEXEC | (IsAppend(file) ? O_APPEND : 0);
       fds_.push_back(::open(path.c_str(), flags, 0644));
       if (fds_.back() < 0) Die(path.c_str());
+      for (int i = 0; i < options.syncs; ++i) {
+        if (::fsync(fds_.back()) != 0) Die("fsync");
+      }
     }
   }
 
@@ -220,8 +224,8 @@ class Writer {
 
 int Main(int argc, char** argv) {
   Options options;
-  if (argc != 6 && argc != 7) {
-    std::fprintf(stderr, "usage: kill_writer FOLDER PIPE_FD SEED ROUND THREADS [WRITES]\n");
+  if (argc != 7 && argc != 8) {
+    std::fprintf(stderr, "usage: kill_writer FOLDER PIPE_FD SEED ROUND THREADS SYNCS [WRITES]\n");
     return 2;
   }
   options.folder = argv[1];
@@ -229,7 +233,8 @@ int Main(int argc, char** argv) {
   options.seed = std::strtoull(argv[3], nullptr, 0);
   options.round = std::strtoull(argv[4], nullptr, 0);
   options.threads = static_cast<unsigned>(std::atoi(argv[5]));
-  if (argc == 7) options.writes = std::strtoull(argv[6], nullptr, 0);
+  options.syncs = std::atoi(argv[6]);
+  if (argc == 8) options.writes = std::strtoull(argv[7], nullptr, 0);
   if (options.threads < 1 || options.threads > kMaxThreads) return 2;
   Writer(options).Run();
   return 0;
