@@ -6,8 +6,8 @@ is lost.
 delete, truncate, persist, wal
                two writers of one SQLite database, one of them without NVCache; NAME_auto: with the default rule, by
                which files are cached that a program syncs more than once
-killed, killed_wal
-               the same, and one or the other is killed and started again
+killed_delete, killed_truncate, killed_persist, killed_wal
+               the same, and now and then one or the other is killed and started again
 fcntl, ranges, open, flock, lockf, closed
                a counter in a file, which each program raises under a lock of that kind, without a sync: no step is lost
 beside         the counter is in another file than the lock, and synced
@@ -17,7 +17,9 @@ many_files     a counter in each of thousands of files, which stay open and are 
 """
 
 import contextlib
+import os
 import random
+import select
 import signal
 import subprocess
 import sys
@@ -121,25 +123,34 @@ class Writer:
         self.process = subprocess.Popen(full, cwd=self.bench.folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=self.errors)
         self.process.stdout.readline()
+        self.rest = b""
 
     def go(self):
         self.process.stdin.write(b"\n")
         self.process.stdin.flush()
 
-    def read(self, until):
-        """Of what it says, up to that row or its end."""
-        while self.acknowledged < until:
-            line = self.process.stdout.readline()
-            if not line:
-                return
-            self.acknowledged = int(line) + 1
+    def fileno(self):
+        return self.process.stdout.fileno()
+
+    def hear(self):
+        """Of what it says, all that is there; how many rows, 0 at its end."""
+        before = self.acknowledged
+        while self.acknowledged == before:
+            said = os.read(self.fileno(), 1 << 16)
+            if not said:
+                return 0
+            *lines, self.rest = (self.rest + said).split(b"\n")
+            if lines:
+                self.acknowledged = int(lines[-1]) + 1
+        return self.acknowledged - before
 
     def kill(self):
         self.process.send_signal(signal.SIGKILL)
         self.end()
 
     def end(self):
-        self.read(self.rows)
+        while self.hear():
+            pass
         # The row at which it was killed may be there or not.
         self.next = self.acknowledged + 1
         self.errors.close()
@@ -181,31 +192,30 @@ def both_write(options, mode, rule, rows):
         check_table(bench, writers, {writer.name: set() for writer in writers})
 
 
-def killed(options, mode):
-    """Rounds: both write, one is killed, and the next begins while nobody has recovered the pool."""
+def killed(options, mode, rows, kills):
+    """Both write so many rows, and about so often one is killed, and the next begins while nobody has recovered the pool."""
     draw = random.Random(options.seed)
-    rounds = 60 if options.long else 5
     with kit.Bench(options, size="32M", dram="8M", write_back="auto") as bench:
         make(bench, mode)
-        rows = 10**9
-        writers = [Writer(bench, "inside", mode, rows, True), Writer(bench, "outside", mode, rows, False)]
+        writers = [Writer(bench, "inside", mode, 10**9, True), Writer(bench, "outside", mode, 10**9, False)]
         lost = {writer.name: set() for writer in writers}
         for writer in writers:
             writer.go()
-        for _ in range(rounds):
-            for writer in writers:
-                writer.read(writer.acknowledged + draw.randrange(1, 40))
+        while min(writer.acknowledged for writer in writers) < rows:
+            more = draw.randrange(1, 4 * rows // kills)
+            while more > 0:
+                more -= sum(writer.hear() for writer in select.select(writers, (), ())[0])
             writer = draw.choice(writers)
             writer.kill()
             lost[writer.name].add(writer.acknowledged)
             writer.start()
             writer.go()
         for writer in writers:
-            writer.read(writer.next + 5)
             writer.kill()
         check_table(bench, writers, lost)
         bench.recover()
         check_table(bench, writers, lost)
+        kit.say(f"{mode}: {', '.join(f'{writer.name} {writer.acknowledged} rows, {len(lost[writer.name])} kills' for writer in writers)}")
 
 
 def run_both(bench, command):
@@ -259,7 +269,8 @@ def main():
     rows = 10000 if options.long else 400
     modes = ("delete", "truncate", "persist", "wal")
     cases = kit.by_rules(lambda mode, rule: both_write(options, mode, rule, rows), modes, modes)
-    cases |= {"killed": lambda: killed(options, "delete"), "killed_wal": lambda: killed(options, "wal")}
+    cases |= {f"killed_{mode}": lambda mode=mode: killed(options, mode, *((rows, 400) if options.long else (150, 40)))
+              for mode in modes}
     for kind in ("fcntl", "ranges", "open", "flock", "lockf", "closed", "beside"):
         cases[kind] = lambda kind=kind: count(options, kind)
     for kind in ("many_locks", "many_files"):
