@@ -218,7 +218,7 @@ bool Folder::Describe(FolderRecord* record) {
 }
 
 bool Folder::MakeKnown(uint32_t own) {
-  if (sys::IsSharing() || tag_ == 0) return false;
+  if (sys::IsSharing() || tag_ == 0 || engine.turns.with_outsider()) return false;
   if (engine.checkpoint.IsOfFileSystem(device_) && IsKnown()) return true;
   if (!Open() || !AdmitNames() || !JoinPool(fd_)) return false;
   constexpr int kAttempts = 3;

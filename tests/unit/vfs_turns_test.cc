@@ -101,6 +101,30 @@ TEST_IN_ENGINE(VfsTurnsTest, AFileThatWasWrittenOutsideBetweenTurnsIsUnknownForG
   EXPECT_EQ(OnDisk("a"), "Oheirs");
 }
 
+// It writes them by the same turns: the journal of a database, which is opened anew each time.
+TEST_IN_ENGINE(VfsTurnsTest, NoFileIsLoggedWhoseProcessHasSeenAWriterOutside) {
+  const Closing fd(Open("a", O_RDWR | O_CREAT)), beside(Open("b", O_RDWR | O_CREAT));
+  BeginTurns(fd);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(Sync(beside), 0);
+  EXPECT_EQ(Pwrite(beside, "ours", 4, 0), 4);
+  Turn(fd, "ours");
+  EXPECT_TRUE(IsKnown(beside));
+  EXPECT_TRUE(engine.file_table.IsPending(*engine.file_table.Find(TagOf(beside))));
+  WriteOutside("a", "theirs");
+  Take(fd);
+  EXPECT_EQ(Pwrite(fd, "O", 1, 0), 1);
+  EXPECT_EQ(Pwrite(beside, "O", 1, 0), 1);
+  const Closing later(Open("c", O_RDWR | O_CREAT));
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(Pwrite(later, "later", 5, 0), 5);
+    EXPECT_EQ(Sync(later), 0);
+  }
+  for (const int file : {static_cast<int>(beside), static_cast<int>(later)}) {
+    EXPECT_FALSE(IsKnown(file));
+  }
+  EXPECT_FALSE(engine.file_table.IsPending(*engine.file_table.Find(TagOf(beside))));
+}
+
 // The first turn's files are in no list: they are kept as well when it ends.
 TEST_IN_ENGINE(VfsTurnsTest, AFileThatWasWrittenOutsideAfterTheFirstTurnIsUnknown) {
   const Closing lock(Open("lock", O_RDWR | O_CREAT)), fd(Open("a", O_RDWR | O_CREAT));

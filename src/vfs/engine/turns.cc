@@ -3,6 +3,7 @@
 
 #include "src/sys/check.h"
 #include "src/sys/kernel.h"
+#include "src/vfs/engine/checkpoint.h"
 #include "src/vfs/engine/outside.h"
 #include "src/vfs/engine/states.h"
 #include "src/vfs/engine/through.h"
@@ -81,21 +82,45 @@ void Turns::List(File& file) {
   } while (!listed_.compare_exchange_weak(head, &file));
 }
 
+// Somebody without NVCache, for sure, has changed the file's bytes since it was left. `changed`: it
+// is not as it was, by whom ever.
+bool Turns::WasWrittenOutside(const File& file, int fd, const FileEntry& entry, uint32_t in_flight,
+                              bool* changed) {
+  const uint64_t stamp = entry.close_stamp.load();
+  const uint32_t stamped_at = entry.stamped_at.load();
+  struct stat st;
+  *changed = sys::Fstat(fd, &st) == 0 && !MatchesCloseStamp(entry, st);
+  if (!*changed) return false;
+  const bool ours = stamp == 0 || entry.close_stamp.load() != stamp ||
+                    engine.file_table.AnybodyChanges(TagOf(file), in_flight) ||
+                    FileTable::Progress(entry) != stamped_at;
+  return !ours && file.bytes_stamp != BytesStamp(st);
+}
+
+// What is in the log of other files is soon on the disk, and void.
+void Turns::NoteOutsider(const File& file, int fd) {
+  WrittenOutside(file, fd);
+  with_outsider_.store(true);
+  const PoolPin pin;
+  if (pin.ok()) engine.checkpoint.MoveSoonAbove(engine.log.newest());
+}
+
 // A file that was opened in this turn was looked at then.
 void Turns::Look(File& file, int fd, FileEntry& entry, uint32_t in_flight) {
   const uint64_t turn = turn_.load();
   const bool opened_since = file.turn.load() == 0;
   file.turn_fd.store(fd);
-  if (!opened_since && !engine.leases.RemembersHandOn(file.device, file.inode)) {
-    const uint64_t stamp = entry.close_stamp.load();
-    const uint32_t stamped_at = entry.stamped_at.load();
-    struct stat st;
-    if (sys::Fstat(fd, &st) < 0) return;
-    if (!MatchesCloseStamp(entry, st)) {
-      const bool ours = stamp == 0 || entry.close_stamp.load() != stamp ||
-                        engine.file_table.AnybodyChanges(TagOf(file), in_flight) ||
-                        FileTable::Progress(entry) != stamped_at;
-      if (!ours && file.bytes_stamp != BytesStamp(st)) WrittenOutside(file, fd);
+  if (!engine.leases.RemembersHandOn(file.device, file.inode)) {
+    bool forgets = false;
+    if (!opened_since && !with_outsider() &&
+        WasWrittenOutside(file, fd, entry, in_flight, &forgets)) {
+      NoteOutsider(file, fd);
+    }
+    if (with_outsider()) {
+      engine.leases.MarkHandedOn(file.device, file.inode);
+      forgets = true;
+    }
+    if (forgets) {
       const EntryLock lock(entry);
       if (FileTable::CoverageOf(entry).tag == TagOf(file)) FileTable::Forget(entry);
     }

@@ -7,7 +7,9 @@
 //   at the end of a turn         each file that was written in it: its entry keeps how it is
 //   at the first write or sync   a file that is not as it was left was changed meanwhile. Nothing
 //   of the next turn             of it is known, and if nobody of us has done it, then a program
-//                                without NVCache has: the file's syncs are real from then on
+//                                without NVCache has. From then on the process logs nothing, of
+//                                no file: for that program makes, writes and removes the journal of
+//                                a database by the same turns
 //
 // A lock that is held for a life ends no turn. Files in a process that never lets go of one cost a
 // comparison of two numbers at each write. Cached files have no turns: nobody outside uses them.
@@ -26,6 +28,9 @@ class Turns {
  public:
   constexpr Turns() = default;
 
+  // A program without NVCache was seen to take turns with it: it logs nothing any more, neither
+  // writes nor names.
+  bool with_outsider() const { return with_outsider_.load(std::memory_order_relaxed); }
   // A lock is about to be let go of. Table lock.
   void End();
 
@@ -38,11 +43,15 @@ class Turns {
   void Look(File& file, int fd, lease::FileEntry& entry, uint32_t in_flight);
 
  private:
+  static bool WasWrittenOutside(const File& file, int fd, const lease::FileEntry& entry,
+                                uint32_t in_flight, bool* changed);
+  void NoteOutsider(const File& file, int fd);
   void Keep(File& file);
   void List(File& file);
 
   std::atomic<uint64_t> turn_{0};
-  std::atomic<File*> listed_{nullptr};  // written or synced in this turn
+  std::atomic<bool> with_outsider_{false};  // for the rest of the process's life
+  std::atomic<File*> listed_{nullptr};      // written or synced in this turn
 };
 
 }  // namespace nvcache::vfs
