@@ -6,6 +6,7 @@ recovery, SQLite finds the journal and takes these pages back: nothing that the 
 journal of this one.
 
 delete, truncate, persist   the journal
+NAME_reopens                each opens the database anew for each transaction
 """
 
 import subprocess
@@ -18,15 +19,23 @@ from kit.disks import PowerDisk, needs_power_failures
 ROWS = 400
 JOURNALS = ("delete", "truncate", "persist")
 
-# FILE JOURNAL: a transaction for each line, or a part of one.
+# FILE JOURNAL REOPENS: a transaction for each line, or a part of one.
 WRITER = """
 import sqlite3, sys
-db = sqlite3.connect(sys.argv[1], timeout=60, isolation_level=None)
-db.execute("pragma synchronous = extra")
-db.execute(f"pragma journal_mode = {sys.argv[2]}")
-db.execute("pragma cache_size = 10")
+
+def connect():
+    db = sqlite3.connect(sys.argv[1], timeout=60, isolation_level=None)
+    db.execute("pragma synchronous = extra")
+    db.execute(f"pragma journal_mode = {sys.argv[2]}")
+    db.execute("pragma cache_size = 10")
+    return db
+
+db = connect()
 print("ready", flush=True)
 for line in sys.stdin:
+    if sys.argv[3] == "True":
+        db.close()
+        db = connect()
     db.execute("begin immediate")
     db.execute("update t set n = n + 1")
     if line.strip() == "part":
@@ -38,8 +47,8 @@ for line in sys.stdin:
 
 
 class Writer:
-    def __init__(self, bench, file, journal, cached):
-        words = [sys.executable, "-c", WRITER, file, journal]
+    def __init__(self, bench, file, journal, reopens, cached):
+        words = [sys.executable, "-c", WRITER, file, journal, reopens]
         self.process = subprocess.Popen(bench.cached(words) if cached else list(map(str, words)), stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, text=True)
         bench.others.append(self.process)
@@ -51,14 +60,14 @@ class Writer:
         return self.process.stdout.readline()
 
 
-def run(options, journal):
+def run(options, journal, reopens):
     with kit.Bench(options, size="16M", dram="1M", write_back="auto") as bench, PowerDisk(bench) as disk:
         file = disk.folder / "db"
         bench.without("sqlite3", file, f"pragma journal_mode={journal}; create table t(n, v);"
                       f"with recursive i(x) as (select 1 union all select x + 1 from i where x < {ROWS})"
                       " insert into t select 0, hex(zeroblob(400)) from i;")
         disk.sync()
-        inside, outside = Writer(bench, file, journal, True), Writer(bench, file, journal, False)
+        inside, outside = (Writer(bench, file, journal, reopens, cached) for cached in (True, False))
         turns = 5
         for _ in range(turns):
             for writer in (outside, inside):
@@ -77,7 +86,8 @@ def run(options, journal):
 def main():
     options = kit.arguments(__doc__).parse_args()
     needs_power_failures(options)
-    kit.main(options, {journal: lambda journal=journal: run(options, journal) for journal in JOURNALS})
+    kit.main(options, {f"{journal}{name}": lambda journal=journal, reopens=reopens: run(options, journal, reopens)
+                       for name, reopens in (("", False), ("_reopens", True)) for journal in JOURNALS})
 
 
 if __name__ == "__main__":

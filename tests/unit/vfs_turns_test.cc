@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -123,6 +124,26 @@ TEST_IN_ENGINE(VfsTurnsTest, NoFileIsLoggedWhoseProcessHasSeenAWriterOutside) {
     EXPECT_FALSE(IsKnown(file));
   }
   EXPECT_FALSE(engine.file_table.IsPending(*engine.file_table.Find(TagOf(beside))));
+}
+
+// As the journal of a database; or the database, by a program that opens it for each transaction.
+TEST_IN_ENGINE(VfsTurnsTest, AWriterOutsideIsSeenWhenAFileIsOpenedAgain) {
+  const Closing lock(Open("lock", O_RDWR | O_CREAT));
+  BeginTurns(lock);
+  const auto turn = [this] {
+    const Closing fd(Open("a", O_RDWR | O_CREAT));
+    Turn(fd, "ours");
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(Sync(fd), 0);
+    return IsKnown(fd);
+  };
+  EXPECT_TRUE(turn());
+  ASSERT_EQ(::chmod(Path("a").c_str(), 0640), 0);
+  EXPECT_TRUE(turn());
+  EXPECT_FALSE(engine.turns.with_outsider());
+  WriteOutside("a", "them");
+  EXPECT_FALSE(turn());
+  EXPECT_TRUE(engine.turns.with_outsider());
+  EXPECT_TRUE(engine.leases.HasSaid(lease::Hindrance::kOutsideWriter));
 }
 
 // The first turn's files are in no list: they are kept as well when it ends.

@@ -73,11 +73,13 @@ void File::ResetLocks() {
   for (Description* d = descriptions; d != nullptr; d = d->next) d->offset_lock.Reset();
 }
 
-uint64_t StampOf(const timespec& changed, uint64_t size) {
+uint64_t TimeOf(const timespec& time) {
   constexpr uint64_t kSecond = 1000 * 1000 * 1000;
-  const auto time =
-      static_cast<uint64_t>(changed.tv_sec) * kSecond + static_cast<uint64_t>(changed.tv_nsec);
-  return (time ^ size << 40) | 1;
+  return static_cast<uint64_t>(time.tv_sec) * kSecond + static_cast<uint64_t>(time.tv_nsec);
+}
+
+uint64_t StampOf(const timespec& changed, uint64_t size) {
+  return (TimeOf(changed) ^ size << 40) | 1;
 }
 
 uint64_t BytesStamp(const struct stat& st) {

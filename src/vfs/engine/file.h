@@ -117,6 +117,7 @@ struct File : dramcache::CachedFile {
   void ResetLocks();
 };
 
+uint64_t TimeOf(const struct timespec& time);  // ns
 // The stamp of a file that an entry keeps; never 0.
 uint64_t StampOf(const struct timespec& changed, uint64_t size);
 // One of its bytes: its mtime and size. Never 0.

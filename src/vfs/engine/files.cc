@@ -103,8 +103,7 @@ void Files::BeginUse(File& file, const struct stat& st) {
   const uint64_t tag = TagOf(file);
   lease::FileEntry* entry = engine.file_table.Find(tag);
   if (entry == nullptr) return;
-  if (!MatchesCloseStamp(*entry, st) && !engine.file_table.IsOpenElsewhere(tag))
-    lease::FileTable::Forget(*entry);
+  if (!engine.file_table.IsOpenElsewhere(tag)) LookAtOpened(*entry, st);
   SayOpen(file);
 }
 

@@ -214,6 +214,20 @@ bool MatchesCloseStamp(const FileEntry& entry, const struct stat& st) {
   return entry.close_stamp.load() == StampOf(st.st_ctim, static_cast<uint64_t>(st.st_size));
 }
 
+// Else the last write is one from before the stamp, and so not later than the last change then.
+// With another size the stamp has no such time.
+bool HasOtherBytes(const FileEntry& entry, const struct stat& st) {
+  const uint64_t size_bits = static_cast<uint64_t>(st.st_size) << 40;
+  const uint64_t changed = entry.close_stamp.load() ^ size_bits;
+  return changed < TimeOf(st.st_mtim) || changed > (TimeOf(st.st_ctim) | 1);
+}
+
+void LookAtOpened(FileEntry& entry, const struct stat& st) {
+  if (MatchesCloseStamp(entry, st)) return;
+  engine.turns.LookAtOpened(entry, st);
+  FileTable::Forget(entry);
+}
+
 bool GetTag(FileEntry& entry, uint64_t tag) {
   if (tag == 0) return false;
   return engine.file_table.SetTag(entry, tag) ||

@@ -72,6 +72,11 @@ Next TruncateThrough(Access& access, int fd, uint64_t length, const InFlight& in
 // opened again, nobody has changed it meanwhile, as far as its time of change can tell. Table lock.
 void NoteCloseStamp(int fd, const Description& description);
 bool MatchesCloseStamp(const lease::FileEntry& entry, const struct stat& st);
+// It was written since, and has not only got another name or mode.
+bool HasOtherBytes(const lease::FileEntry& entry, const struct stat& st);
+// It was opened, and nobody else of us has it open: it is known only if it is as it was left. Table
+// lock.
+void LookAtOpened(lease::FileEntry& entry, const struct stat& st);
 // Notes how a cached file is that nobody here has open now.
 void NoteCloseStamp(File& file);
 // Such a file, all of which is on the disk: it is known from now on, unless somebody has changed it

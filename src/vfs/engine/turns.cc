@@ -97,12 +97,17 @@ bool Turns::WasWrittenOutside(const File& file, int fd, const FileEntry& entry, 
   return !ours && file.bytes_stamp != BytesStamp(st);
 }
 
-// What is in the log of other files is soon on the disk, and void.
-void Turns::NoteOutsider(const File& file, int fd) {
-  WrittenOutside(file, fd);
-  with_outsider_.store(true);
+// What the log has by now is soon on the disk, and void. Of a write there is a pin only later.
+void Turns::NoteOutsider() {
+  if (with_outsider_.exchange(true)) return;
   const PoolPin pin;
   if (pin.ok()) engine.checkpoint.MoveSoonAbove(engine.log.newest());
+}
+
+void Turns::LookAtOpened(const FileEntry& entry, const struct stat& st) {
+  const bool ours =
+      entry.close_stamp.load() == 0 || FileTable::Progress(entry) != entry.stamped_at.load();
+  if (turn_.load() > 0 && !ours && HasOtherBytes(entry, st)) NoteOutsider();
 }
 
 // A file that was opened in this turn was looked at then.
@@ -114,10 +119,10 @@ void Turns::Look(File& file, int fd, FileEntry& entry, uint32_t in_flight) {
     bool forgets = false;
     if (!opened_since && !with_outsider() &&
         WasWrittenOutside(file, fd, entry, in_flight, &forgets)) {
-      NoteOutsider(file, fd);
+      NoteOutsider();
     }
     if (with_outsider()) {
-      engine.leases.MarkHandedOn(file.device, file.inode);
+      WrittenOutside(file, fd);
       forgets = true;
     }
     if (forgets) {

@@ -16,6 +16,8 @@
 #ifndef NVCACHE_VFS_ENGINE_TURNS_H_
 #define NVCACHE_VFS_ENGINE_TURNS_H_
 
+#include <sys/stat.h>
+
 #include <atomic>
 #include <cstdint>
 
@@ -41,11 +43,13 @@ class Turns {
   // So it is looked at, before that happens by the descriptor. `in_flight`: so many calls of the
   // caller's are in flight for it. File lock, shared.
   void Look(File& file, int fd, lease::FileEntry& entry, uint32_t in_flight);
+  // The file is opened, none of us has it open, and it is not as it was left. Table lock.
+  void LookAtOpened(const lease::FileEntry& entry, const struct stat& st);
 
  private:
   static bool WasWrittenOutside(const File& file, int fd, const lease::FileEntry& entry,
                                 uint32_t in_flight, bool* changed);
-  void NoteOutsider(const File& file, int fd);
+  void NoteOutsider();
   void Keep(File& file);
   void List(File& file);
 
