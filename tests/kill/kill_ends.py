@@ -15,7 +15,7 @@ ORDERLY = ("exit", "return", "last_thread", "_exit", "quick_exit", "at_quick_exi
 OF_GLIBC = ("fcloseall", "early_on_exit", "early_fcloseall")
 KILLED = ("abort",)
 # What has been promised of "new", which was never synced, depends on the rule.
-FILES = {"always": ("known", "plain", "new"), "auto": ("known", "plain")}
+FILES = {"always": ("known", "plain", "new"), "auto": ("known", "plain"), "exclusive": ("known", "plain")}
 
 
 def prepare(folder):

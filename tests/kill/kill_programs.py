@@ -87,8 +87,8 @@ def value_of(row):
             f"replace(hex(zeroblob({times})), '00', hex({row}) || '.')")
 
 
-def sqlite(options, draw, mode):
-    with Bench(options, size="32M", dram="8M", front_end=options.front_end) as bench:
+def sqlite(options, draw, mode, rule):
+    with Bench(options, size="32M", dram="8M", front_end=options.front_end, write_back=rule) as bench:
         killer = Killer(bench, draw)
         bench.without("sqlite3", "db", f"PRAGMA journal_mode={mode};"
                       "CREATE TABLE t(id INTEGER PRIMARY KEY, v TEXT); CREATE INDEX i ON t(v);")
@@ -164,10 +164,10 @@ def check_database(bench, path, seed, acknowledged):
             f"{len(extra)} more ({extra[:3]})")
 
 
-def rocksdb(options, draw, power=None):
+def rocksdb(options, draw, rule, power=None):
     """`power`: of which file system the disk loses its power each time."""
     with contextlib.ExitStack() as stack:
-        bench = stack.enter_context(Bench(options, size="32M", dram="8M", write_back="auto" if power else "always"))
+        bench = stack.enter_context(Bench(options, size="32M", dram="8M", write_back=rule))
         disk = stack.enter_context(PowerDisk(bench, 400 << 20, power)) if power else None
         folder = disk.folder if disk else bench.folder
         killer = Killer(bench, draw)
@@ -202,12 +202,10 @@ def main():
     power = {"rocksdb_ext4": "ext4", "rocksdb_xfs": "xfs"}
     if not power.keys().isdisjoint(options.cases or power):
         needs_power_failures(options)
-    kit.main(options, {
-        "sqlite_wal": lambda: sqlite(options, draw, "wal"),
-        "sqlite_delete": lambda: sqlite(options, draw, "delete"),
-        "sqlite_truncate": lambda: sqlite(options, draw, "truncate"),
-        "rocksdb": lambda: rocksdb(options, draw),
-    } | {name: lambda kind=kind: rocksdb(options, draw, kind) for name, kind in power.items()})
+    cases = ({f"sqlite_{mode}": lambda rule, mode=mode: sqlite(options, draw, mode, rule)
+              for mode in ("wal", "delete", "truncate")} | {"rocksdb": lambda rule: rocksdb(options, draw, rule)})
+    by_rule = kit.by_rules(lambda name, rule: cases[name](rule), cases, cases, ["rocksdb"])
+    kit.main(options, by_rule | {name: lambda kind=kind: rocksdb(options, draw, "auto", kind) for name, kind in power.items()})
 
 
 if __name__ == "__main__":

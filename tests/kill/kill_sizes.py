@@ -73,13 +73,15 @@ CALLS = {
 
 # When the program kills itself: after the call, a write over it, or one more call and write.
 MOMENTS = ("call", "write", "again")
+# With these rules a file has to be hot.
+HOT = {"always": False, "exclusive": True, "auto": True}
 
 
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def program(name, moment):
+def program(name, moment, hot):
     """What is run, in a process of its own."""
     call = CALLS[name]
 
@@ -88,6 +90,8 @@ def program(name, moment):
         return fd if other is None else other
 
     fd = os.open("file", os.O_RDWR | os.O_CREAT, 0o600)
+    for _ in range(2 if hot else 0):
+        os.fsync(fd)
     for block in range(7):
         os.pwrite(fd, bytes([ord("a") + block]) * min(BLOCK, SIZE - block * BLOCK), block * BLOCK)
     os.pwrite(fd, b"across two blocks", 2 * BLOCK - 5)
@@ -107,19 +111,19 @@ def program(name, moment):
 PACES = {"late": kit.LATE, "early": kit.EARLY}
 
 
-def case(options, name):
-    with kit.Bench(options, size="4M", dram="1M") as bench:
+def case(options, name, rule):
+    with kit.Bench(options, size="4M", dram="1M", write_back=rule) as bench:
         for moment, (pace, env) in itertools.product(MOMENTS, PACES.items()):
-            where = f"killed after \"{moment}\", {pace} write-back"
+            where = f"{rule}, killed after \"{moment}\", {pace} write-back"
             found = {}
             for cache in (False, True):
                 folder = bench.folder / f"{moment}-{pace}-{cache}"
                 folder.mkdir()
-                done = bench.run([sys.executable, __file__, "--program", name, moment], cache,
+                done = bench.run([sys.executable, __file__, "--program", name, moment, *(["hot"] if HOT[rule] else [])], cache,
                                  cwd=folder, env=env, may_fail=True)
                 check(done.returncode == -signal.SIGKILL,
                       f"{where}: exit code {done.returncode}: {done.stderr[-2000:]}")
-                if cache and pace == "late" and moment != "call":
+                if cache and pace == "late" and moment != "call" and not HOT[rule]:
                     check(bench.pending() > 0, f"{where}: nothing was pending")
                 if cache:
                     bench.recover()
@@ -135,6 +139,6 @@ def case(options, name):
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--program"]:
-        program(*sys.argv[2:])
+        program(sys.argv[2], sys.argv[3], "hot" in sys.argv)
     arguments = kit.arguments(__doc__).parse_args()
-    kit.main(arguments, {name: lambda name=name: case(arguments, name) for name in CALLS})
+    kit.main(arguments, {name: lambda name=name: [case(arguments, name, rule) for rule in HOT] for name in CALLS})

@@ -209,12 +209,13 @@ def cases_of(functions, *arguments_of_all):
     return {function.__name__: lambda function=function: function(*arguments_of_all) for function in functions}
 
 
-def by_rules(case, names, hot):
+def by_rules(case, names, hot, exclusive=()):
     """The cases of `names`, with each file cached from its first open for writing; those of `hot` once
-    more, as NAME_auto, with those cached that the program syncs more than once. Each is
-    case(name, rule)."""
+    more, as NAME_auto, with those write-through that the program syncs more than once; those of `exclusive`, as
+    NAME_exclusive, with these cached. Each is case(name, rule)."""
     cases = {name: lambda name=name: case(name, "always") for name in names}
-    return cases | {f"{name}_auto": lambda name=name: case(name, "auto") for name in hot}
+    return cases | {f"{name}_{rule}": lambda name=name, rule=rule: case(name, rule)
+                    for rule, some in (("auto", hot), ("exclusive", exclusive)) for name in some}
 
 
 def front_end_arguments(parser, program):

@@ -71,7 +71,7 @@ struct ThroughWrite {
 constexpr int kChangeable = O_APPEND | O_DIRECT;
 
 void FollowFlags(Description& description, int fd) {
-  if (!engine.process.IsForked(description)) return;
+  if (!engine.standing.IsForked(description)) return;
   const long now = sys::Fcntl(fd, F_GETFL);
   if (now < 0) return;
   int known = description.flags.load();
@@ -86,7 +86,7 @@ bool AppendedUnseen(const ThroughWrite& write) {
   const WriteCall& call = write.call;
   const bool may_append = call.offset != nullptr && !write.appends && write.fd == call.fd &&
                           (call.flags & RWF_NOAPPEND) == 0;
-  return may_append && engine.process.IsForked(write.access.description()) &&
+  return may_append && engine.standing.IsForked(write.access.description()) &&
          (sys::Fcntl(call.fd, F_GETFL) & O_APPEND) != 0;
 }
 
