@@ -90,7 +90,7 @@ def killed(options, cache, rule="always", writemap=False):
 def main():
     options = kit.arguments(__doc__, rounds=5).parse_args()
     cases = kit.by_rules(lambda name, rule: killed(options, True, rule, name == "writemap"),
-                         ["cached", "writemap"], ["cached", "writemap"])
+                         ["cached", "writemap"], ["cached", "writemap"], ["cached"])
     kit.main(options, {"plain": lambda: killed(options, False), **cases})
 
 

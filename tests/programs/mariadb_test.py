@@ -162,7 +162,7 @@ def killed(options, cache, buffered=False, rule="always"):
 def main():
     options = kit.arguments(__doc__, rounds=3).parse_args()
     cached = kit.by_rules(lambda name, rule: killed(options, True, name == "buffered", rule),
-                          ["cached", "buffered"], ["buffered"])
+                          ["cached", "buffered"], ["buffered"], ["buffered"])
     kit.main(options, {"plain": lambda: killed(options, False), **cached})
 
 

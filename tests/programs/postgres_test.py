@@ -153,7 +153,7 @@ def main():
     options = kit.arguments(__doc__).parse_args()
     # The server leaves its parent. It becomes our child, so that we know when it is gone.
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    cached = kit.by_rules(lambda _, rule: one(options, True, rule), ["cached"], ["cached"])
+    cached = kit.by_rules(lambda _, rule: one(options, True, rule), ["cached"], ["cached"], ["cached"])
     kit.main(options, {"plain": lambda: one(options, False), **cached})
 
 

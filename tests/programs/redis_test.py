@@ -157,16 +157,17 @@ def killed(options, name, cache, rule="always"):
 
 
 def one(options, case):
-    """`case`: plain, cached or cached_auto, of Redis; with valkey_ before it, of Valkey."""
+    """`case`: plain, cached, cached_auto or cached_exclusive, of Redis; with valkey_ before it, of Valkey."""
     name = "valkey" if case.startswith("valkey_") else "redis"
     if name == "valkey" and shutil.which("valkey-check-rdb") is None:
         kit.skip("there is no Valkey", must_run_in_ci=False)
-    killed(options, name, not case.endswith("plain"), "auto" if case.endswith("_auto") else "always")
+    rule = case.rpartition("_")[2]
+    killed(options, name, rule != "plain", rule if rule in ("auto", "exclusive") else "always")
 
 
 def main():
     options = kit.arguments(__doc__, rounds=5).parse_args()
-    cases = [before + case for before in ("", "valkey_") for case in ("plain", "cached", "cached_auto")]
+    cases = [before + case for before in ("", "valkey_") for case in ("plain", "cached", "cached_auto", "cached_exclusive")]
     kit.main(options, {case: lambda case=case: one(options, case) for case in cases})
 
 
