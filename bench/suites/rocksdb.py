@@ -55,7 +55,8 @@ class RocksDb(model.Suite):
         if synced and system == "fsync":
             num = case.parameters["num_synced"]
         operations = WRITES if synced else ("fillrandom", "compact", *READS)
-        with bench.place(system, pool=scale.choose("128M", "256M", "2G")) as place:
+        settings = systems.EXCLUSIVE if system == "nvcache" and synced else None
+        with bench.place(system, pool=scale.choose("128M", "256M", "2G"), settings=settings) as place:
             def db_bench(names, *more, **options):
                 return parse(place.run(
                     ["db_bench", f"--db={place.folder}/database", f"--benchmarks={','.join(names)}",
