@@ -45,9 +45,9 @@ inline auto GetAttributesAt(int dirfd, const char* path, int flags, Stat* st, Re
 // Reads the attributes by a descriptor, which may be one that is not tracked (O_PATH).
 template <typename Stat, typename RealCall>
 inline auto GetAttributesOf(int fd, Stat* st, RealCall real) {
-  if (!vfs::CachesFiles()) return UnlessHidden(fd, real);
   if (vfs::IsUntracked(fd)) return GetAttributes(st, real);
   if (IsHidden(fd)) return decltype(real()){-1};
+  if (!vfs::CachesFiles()) return real();  // and nobody else caches a file that is open here
   return vfs::Tracks(fd) ? GetStreamAttributes(fd, st, real) : GetAttributes(st, real);
 }
 
