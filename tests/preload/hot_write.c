@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Writes SIZE bytes and syncs them, COUNT times, in a file that was synced often enough before: for
-   hot_write_test.py, which counts. Prints the page faults of the second half.
+   hot_write_test.py, which counts. Prints the page faults of the second half. Or opens the file
+   each time, writes without a sync, and closes it.
 
-   hot_write FILE SIZE COUNT */
+   hot_write FILE SIZE COUNT [reopen] */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>
@@ -29,7 +30,7 @@ static long faults(void) {
 }
 
 int main(int argc, char **argv) {
-  if (argc != 4) return 2;
+  if (argc != 4 && argc != 5) return 2;
   const size_t size = (size_t)atol(argv[2]);
   const long count = atol(argv[3]);
   const int fd = open(argv[1], O_RDWR | O_CREAT | O_TRUNC, 0600);
@@ -38,6 +39,15 @@ int main(int argc, char **argv) {
     if (pwrite(fd, bytes, sizeof bytes, at) != sizeof bytes) return 1;
   for (int i = 0; i < SYNCS; ++i)
     if (write_and_sync(fd, size, 0)) return 1;
+  if (argc == 5) {
+    if (close(fd) != 0) return 1;
+    for (long i = 0; i < count; ++i) {
+      const int again = open(argv[1], O_RDWR);
+      if (again < 0 || pwrite(again, bytes, size, 0) != (ssize_t)size || close(again) != 0)
+        return 1;
+    }
+    return 0;
+  }
   long before = 0;
   for (long i = 0; i < count; ++i) {
     if (i == count / 2) before = faults();

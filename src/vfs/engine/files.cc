@@ -103,7 +103,9 @@ void Files::BeginUse(File& file, const struct stat& st) {
   const uint64_t tag = TagOf(file);
   lease::FileEntry* entry = engine.file_table.Find(tag);
   if (entry == nullptr) return;
-  if (!engine.file_table.IsOpenElsewhere(tag)) LookAtOpened(*entry, st);
+  if (!MatchesCloseStamp(*entry, st) && !engine.file_table.IsOpenElsewhere(tag)) {
+    LookAtOpened(*entry, st);
+  }
   SayOpen(file);
 }
 

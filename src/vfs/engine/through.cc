@@ -223,7 +223,6 @@ bool HasOtherBytes(const FileEntry& entry, const struct stat& st) {
 }
 
 void LookAtOpened(FileEntry& entry, const struct stat& st) {
-  if (MatchesCloseStamp(entry, st)) return;
   engine.turns.LookAtOpened(entry, st);
   FileTable::Forget(entry);
 }

@@ -74,8 +74,8 @@ void NoteCloseStamp(int fd, const Description& description);
 bool MatchesCloseStamp(const lease::FileEntry& entry, const struct stat& st);
 // It was written since, and has not only got another name or mode.
 bool HasOtherBytes(const lease::FileEntry& entry, const struct stat& st);
-// It was opened, and nobody else of us has it open: it is known only if it is as it was left. Table
-// lock.
+// It was opened, nobody else of us has it open, and it is not as it was left: nothing of it is
+// known. Table lock.
 void LookAtOpened(lease::FileEntry& entry, const struct stat& st);
 // Notes how a cached file is that nobody here has open now.
 void NoteCloseStamp(File& file);
