@@ -10,6 +10,7 @@ import termios
 import time
 
 PATIENCE = 30  # seconds
+MARK = b"\033[5m\033[25m"  # shows nothing, and no program here says it
 RIGHT, LEFT, UP, DOWN = b"\033C", b"\033D", b"\033A", b"\033B"  # keys of a VT52
 
 
@@ -69,7 +70,14 @@ class Terminal:
             if time.monotonic() > end:
                 raise AssertionError("it does not end; on the screen:\n" + "\n".join(self.lines()))
             self.read(0.05)
-        self.read(0)
+        # What it wrote last may still be on its way to us; what we write now comes behind it.
+        os.write(self.slave, MARK)
+        while not self.output.endswith(MARK):
+            if time.monotonic() > end:
+                raise AssertionError("its terminal is stuck")
+            self.read(0.05)
+        self.output = self.output[:-len(MARK)]
+        self.drawn = min(self.drawn, len(self.output))
         return self.process.returncode, self.process.stderr.read().decode()
 
     def is_restored(self):
