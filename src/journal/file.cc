@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "src/journal/file.h"
+
+#include <errno.h>
+#include <linux/magic.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "src/sys/crc32c.h"
+#include "src/sys/descriptor.h"
+#include "src/sys/kernel.h"
+
+namespace nvcache::journal {
+
+namespace {
+
+constexpr long kXfsMagic = 0x58465342;  // XFS_SB_MAGIC, which no header of the kernel's has
+
+bool IsWhole(const Header& header) {
+  return header.crc == sys::Crc32c(&header, offsetof(Header, crc)) && header.life != 0 &&
+         header.half_size % kBlock == 0 && header.pool_size <= kMaxPoolSize &&
+         header.half_size >= HalfBytes(header.pool_size);
+}
+
+bool HasMagic(const Header& header) {
+  return std::memcmp(header.magic, kHeaderMagic, sizeof(kHeaderMagic)) == 0;
+}
+
+}  // namespace
+
+Buffer::Buffer(size_t bytes) : size_(bytes) {
+  const long mapped =
+      sys::Mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (!sys::IsError(mapped)) bytes_ = reinterpret_cast<uint8_t*>(mapped);
+}
+
+Buffer::~Buffer() {
+  if (bytes_ != nullptr) sys::Munmap(bytes_, size_);
+}
+
+long Open(const char* path, bool for_writing) {
+  const int flags = (for_writing ? O_RDWR | O_DSYNC : O_RDONLY) | O_DIRECT | O_CLOEXEC;
+  return sys::Openat(AT_FDCWD, path, flags | O_NONBLOCK);
+}
+
+long ReadHeader(int fd, Header* header) {
+  const Buffer buffer(kHeaders * kBlock);
+  if (buffer.get() == nullptr) return -ENOMEM;
+  const long n = sys::Pread(fd, buffer.get(), kHeaders * kBlock, 0);
+  if (n < 0) return n;
+  bool magic = false, version = false, found = false;
+  for (uint64_t i = 0; i < kHeaders && n == static_cast<long>(kHeaders * kBlock); ++i) {
+    Header each;
+    std::memcpy(&each, buffer.get() + i * kBlock, sizeof(each));
+    magic |= HasMagic(each);
+    version |= HasMagic(each) && each.version == kVersion;
+    if (!HasMagic(each) || each.version != kVersion || !IsWhole(each)) continue;
+    if (!found || each.life > header->life) *header = each;
+    found = true;
+  }
+  if (!magic) return -EINVAL;
+  if (!version) return -EPROTO;
+  struct stat st = {};
+  if (const long error = sys::Fstat(fd, &st); error < 0) return error;
+  const bool fits =
+      found && static_cast<uint64_t>(st.st_size) >= kRingOffset + 2 * header->half_size;
+  return fits ? 0 : -EBADMSG;
+}
+
+long WriteHeader(int fd, Header header) {
+  const Buffer buffer(kBlock);
+  if (buffer.get() == nullptr) return -ENOMEM;
+  std::memcpy(header.magic, kHeaderMagic, sizeof(kHeaderMagic));
+  header.version = kVersion;
+  header.header_size = sizeof(header);
+  header.crc = sys::Crc32c(&header, offsetof(Header, crc));
+  std::memcpy(buffer.get(), &header, sizeof(header));
+  return Write(fd, buffer.get(), kBlock, header.life % kHeaders * kBlock);
+}
+
+// A write that was cut short has not failed.
+long Write(int fd, const uint8_t* bytes, uint64_t n, uint64_t place) {
+  for (uint64_t done = 0; done < n;) {
+    const long written = sys::Pwrite(fd, bytes + done, n - done, place + done);
+    if (written == -EINTR) continue;
+    if (written <= 0) return written == 0 ? -EIO : written;
+    done += static_cast<uint64_t>(written);
+  }
+  return 0;
+}
+
+// Those that write a block again where it lies, and are known to: on others a write would cost new
+// blocks, or be nowhere when it has returned.
+const char* WhyNot(int fd) {
+  struct statfs fs = {};
+  if (sys::Fstatfs(fd, &fs) < 0) return "lies on a file system that does not say what it is";
+  switch (fs.f_type) {
+    case EXT4_SUPER_MAGIC:
+    case OVERLAYFS_SUPER_MAGIC:
+    case kXfsMagic:
+      break;
+    case TMPFS_MAGIC:
+    case RAMFS_MAGIC:
+      return "lies in memory";
+    default:
+      return "lies on a file system that is not known to write blocks in place and to sync them";
+  }
+  const sys::Descriptor direct(Open(sys::LinkTo(fd).c_str(), true));
+  return direct.IsOpen() ? nullptr : "lies on a file system without O_DIRECT";
+}
+
+long FillWithZeros(int fd, uint64_t bytes) {
+  const Buffer zeros(kMaxBatch);
+  if (zeros.get() == nullptr) return -ENOMEM;
+  const sys::Descriptor direct(
+      sys::Openat(AT_FDCWD, sys::LinkTo(fd).c_str(), O_RDWR | O_DIRECT | O_CLOEXEC));
+  if (!direct.IsOpen()) return direct.error();
+  for (uint64_t done = 0; done < bytes;) {
+    const uint64_t part = std::min(kMaxBatch, bytes - done);
+    if (const long error = Write(direct.get(), zeros.get(), part, done); error < 0) return error;
+    done += part;
+  }
+  return sys::Fsync(fd);
+}
+
+}  // namespace nvcache::journal
