@@ -22,6 +22,12 @@ inline constexpr uint32_t kKeepOffByte = kMaxSeats + 3;
 inline constexpr uint32_t kHurryByte = kMaxSeats + 4;
 inline constexpr uint32_t kMirrorByte = kMaxSeats + 5;
 
+// In a journal's file (docs/disk.md), of whoever writes a round; of those who use the memory that
+// belongs to it, shared; and of whoever looks for that memory, or makes it.
+inline constexpr uint32_t kLeaderByte = 0;
+inline constexpr uint32_t kUsersByte = 1;
+inline constexpr uint32_t kMakerByte = 2;
+
 // A lock on one of these bytes, for as long as that open file is open. `shared`: several may have
 // it. False: somebody else has it.
 bool HoldByte(int fd, uint32_t byte, bool shared);

@@ -69,10 +69,14 @@ void MirrorWords::SetState(uint32_t state) const {
   TakeTurn();
 }
 
-void MirrorWords::SetMirrored(Lsn position) const {
-  if (position <= mirrored()) return;
+bool MirrorWords::RaiseMirrored(Lsn position) const {
+  if (position <= mirrored()) return false;
   Of(shared_.mirrored).store(position);
-  TakeTurn();
+  return true;
+}
+
+void MirrorWords::SetMirrored(Lsn position) const {
+  if (RaiseMirrored(position)) TakeTurn();
 }
 
 }  // namespace nvcache::pool

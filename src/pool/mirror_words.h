@@ -55,6 +55,9 @@ class MirrorWords {
   // The mirror's side. The position never goes down.
   void SetState(uint32_t state) const;
   void SetMirrored(Lsn position) const;
+  // The two halves of that: nobody is woken before TakeTurn().
+  bool RaiseMirrored(Lsn position) const;
+  void TakeTurn() const;
   uint32_t bell() const { return Of(shared_.mirror_bell).load(); }
   void AwaitBell(uint32_t seen, uint64_t timeout_ns) const;
 
@@ -67,7 +70,6 @@ class MirrorWords {
   static std::atomic_ref<Integer> Of(Integer& field) {
     return std::atomic_ref(field);
   }
-  void TakeTurn() const;
 
   SharedState& shared_;
 };

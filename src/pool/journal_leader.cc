@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "src/pool/journal_leader.h"
+
+#include <errno.h>
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "src/journal/file.h"
+#include "src/pool/byte_locks.h"
+#include "src/sys/check.h"
+#include "src/sys/kernel.h"
+#include "src/sys/lock.h"
+#include "src/sys/text.h"
+
+namespace nvcache::pool {
+
+namespace {
+
+using journal::Position;
+using journal::RoundBytes;
+
+constexpr uint64_t kLine = journal::kLine;
+constexpr uint64_t kWordLines = pmem::Marks::kWordBits;
+constexpr uint64_t kWordBytes = kWordLines * kLine;
+
+// A round marks so much again of what the other half has, beside what it was begun for: this, and
+// so many times what the round before has written.
+constexpr uint64_t kAgain = 64u << 10, kAgainTimes = 8;
+
+// A leader that has died wakes nobody.
+constexpr uint64_t kLookNs = 10 * 1000 * 1000;
+
+template <typename Integer>
+std::atomic_ref<Integer> Of(Integer& field) {
+  return std::atomic_ref(field);
+}
+
+bool IsZero(const uint8_t* line) {
+  const auto* words = reinterpret_cast<uint64_t*>(const_cast<uint8_t*>(line));
+  return std::all_of(words, words + kLine / sizeof(uint64_t), [](const uint64_t& word) {
+    return Of(const_cast<uint64_t&>(word)).load(std::memory_order_relaxed) == 0;
+  });
+}
+
+}  // namespace
+
+JournalLeader::JournalLeader(const JournalMemory& memory, int fd, const journal::Header& header)
+    : memory_(memory),
+      fd_(fd),
+      seed_(journal::SeedOf(header.uuid)),
+      half_size_(header.half_size),
+      segment_lines_(GeometryOf(header.pool_size).segment_size / kLine),
+      batch_(memory.buffer(), memory.pieces()) {
+  view_.base = memory.base();
+}
+
+// ---------------------------------------------------------------------------------------------
+// Who leads.
+
+// The lock is free before anybody is woken: else the next one would find it taken, and sleep.
+JournalLeader::Outcome JournalLeader::Lead() {
+  if (busy_.exchange(true)) return Outcome::kBusy;
+  if (!HoldByte(fd_, kLeaderByte, false)) {
+    busy_.store(false);
+    return Outcome::kBusy;
+  }
+  Lsn published = 0;
+  const bool done = Of(control().failed).load() == 0 && Round(&published);
+  if (done) words().RaiseMirrored(published);
+  ReleaseByte(fd_, kLeaderByte);
+  busy_.store(false);
+  words().TakeTurn();
+  return done ? Outcome::kLed : Outcome::kFailed;
+}
+
+// A round that has begun may have taken its marks before ours were set.
+bool JournalLeader::Await() {
+  const uint64_t wanted = Of(control().begun).load() + 1;
+  for (;;) {
+    const uint32_t turn = words().turn();
+    if (Of(control().done).load() >= wanted) return true;
+    switch (Lead()) {
+      case Outcome::kLed:
+        break;
+      case Outcome::kBusy:
+        words().AwaitTurn(turn, kLookNs);
+        break;
+      case Outcome::kFailed:
+        return false;
+    }
+  }
+}
+
+// A round of ours ends first.
+void JournalLeader::SetDescriptor(int fd) {
+  while (busy_.exchange(true)) sys::Pause(kLookNs / 100);
+  fd_ = fd;
+  busy_.store(false);
+}
+
+// Somebody has died, and his lock is ours.
+void JournalLeader::TakeOver() {
+  JournalControl& c = control();
+  const uint32_t taken = Of(c.taken).load();
+  for (uint32_t i = 0; i < taken; ++i) {
+    memory_.marks().SetLines(memory_.taken()[i].word, memory_.taken()[i].bits);
+  }
+  Of(c.taken).store(0);
+  memory_.marks().SetAllAbove();
+}
+
+// ---------------------------------------------------------------------------------------------
+// A round.
+
+bool JournalLeader::Round(Lsn* published) {
+  JournalControl& c = control();
+  if (Of(c.leads).load() != 0) TakeOver();
+  Of(c.leads).store(1);
+  const uint64_t round = Of(c.begun).fetch_add(1) + 1;
+  const Lsn next = words().next(), cut = Of(c.cut).load();
+  bound_ = cut != 0 ? cut : next;
+  const uint64_t quiet = std::exchange(c.quiet, 0);
+  written_ = 0;
+  MakeRoom();
+  // Nothing that was committed by now has an LSN that the last batch's bound does not cover.
+  const bool nothing = word_count_ == 0 && quiet != 0 && cut == 0;
+  if (!nothing && !WriteWords()) return false;
+  if (nothing || (cut == 0 && words().next() == bound_)) c.quiet = bound_;
+  c.last_round = written_;
+  Of(c.rounds).fetch_add(1, std::memory_order_relaxed);
+  Of(c.done).store(round);
+  Of(c.leads).store(0);
+  *published = next;
+  return true;
+}
+
+// What this round takes fits into the half; and so does, in a half that is not whole yet, a round
+// after it that takes everything.
+void JournalLeader::MakeRoom() {
+  if (position().is_whole == 0) MarkNeeded(kAgain + kAgainTimes * control().last_round);
+  TakeWords();
+  const uint64_t wanted = RoundBytes(pages_ * kWordBytes);
+  if (position().is_whole != 0 && RoomInHalf() < wanted) {
+    const Position& then = position();
+    MoveTo(journal::BeginHalf(1 - then.half, half_size_, then.sequence, then.previous));
+  }
+  if (position().is_whole != 0 || RoomInHalf() >= wanted + RoundBytes(memory_.pool_size())) return;
+  PutWordsBack();
+  MarkNeeded(~uint64_t{0});
+  TakeWords();
+}
+
+void JournalLeader::MoveTo(const Position& next) const {
+  JournalControl& c = control();
+  const uint32_t other = 1 - c.position;
+  c.positions[other] = next;
+  Of(c.position).store(other);
+}
+
+void JournalLeader::TakeWords() {
+  word_count_ = pages_ = 0;
+  memory_.marks().TakeWords([this](uint64_t index, uint64_t bits) {
+    memory_.words()[word_count_++] = {index, bits};
+    pages_ += static_cast<uint64_t>(std::popcount(bits));
+  });
+}
+
+void JournalLeader::PutWordsBack() {
+  for (uint64_t i = 0; i < word_count_; ++i) {
+    const TakenMarks& taken = memory_.words()[i];
+    for (uint64_t bits = taken.bits; bits != 0; bits &= bits - 1) {
+      const auto bit = static_cast<uint64_t>(std::countr_zero(bits));
+      memory_.marks().SetLines(taken.word * kWordLines + bit, 0);
+    }
+  }
+}
+
+// ---------------------------------------------------------------------------------------------
+// Before a half is written over, what is needed of it is in the other one.
+
+// The first line from there on that is needed: of the header page, or of a segment that somebody
+// has. The shared state between them says nothing in another run of the kernel.
+uint64_t JournalLeader::NextNeeded(uint64_t line) const {
+  constexpr uint64_t kShared = kSharedOffset / kLine, kSegments = kSegmentsOffset / kLine;
+  if (line < kShared) return line;
+  line = std::max(line, kSegments);
+  auto* owners = reinterpret_cast<Owner*>(memory_.base() + kOwnersOffset);
+  const uint64_t count = GeometryOf(memory_.pool_size()).segment_count;
+  for (uint64_t number = (line - kSegments) / segment_lines_; number < count; ++number) {
+    const bool needed = control().every_line != 0 || Of(owners[number]).load() != 0;
+    if (needed) return std::max(line, kSegments + number * segment_lines_);
+  }
+  return memory_.pool_size() / kLine;
+}
+
+// In memory that is new, all that nobody stores to is zero. Returns how many lines it has marked.
+uint64_t JournalLeader::MarkNeededIn(uint64_t word) const {
+  uint64_t bits = 0;
+  const uint8_t* lines = memory_.base() + word * kWordBytes;
+  for (uint64_t i = 0; i < kWordLines; ++i) {
+    if (!IsZero(lines + i * kLine)) bits |= uint64_t{1} << i;
+  }
+  if (bits != 0) memory_.marks().SetLines(word, bits);
+  return static_cast<uint64_t>(std::popcount(bits));
+}
+
+// About so many bytes; to look at a line counts as well.
+void JournalLeader::MarkNeeded(uint64_t most) {
+  Position next = position();
+  const uint64_t end = memory_.pool_size() / kLine;
+  for (uint64_t bytes = 0; bytes < most; next.next_line += kWordLines) {
+    next.next_line = NextNeeded(next.next_line);
+    if (next.next_line >= end) break;
+    bytes += MarkNeededIn(next.next_line / kWordLines) * kLine + kWordLines;
+  }
+  MoveTo(next);
+}
+
+// ---------------------------------------------------------------------------------------------
+// Batches.
+
+bool JournalLeader::WriteWords() {
+  batch_.Begin();
+  for (uint64_t i = 0; i < word_count_; ++i) {
+    const TakenMarks taken = memory_.words()[i];
+    for (uint64_t bits = taken.bits; bits != 0; bits &= bits - 1) {
+      const auto bit = static_cast<uint64_t>(std::countr_zero(bits));
+      if (!WriteWord(taken.word * kWordLines + bit)) return false;
+    }
+  }
+  return WriteBatch(journal::kEndsRound);
+}
+
+// The list, the marks, the lines: so none is lost with us, and none that is stored to afterwards.
+bool JournalLeader::WriteWord(uint64_t word) {
+  const uint64_t bits = memory_.marks().LinesOf(word);
+  if (!batch_.HasRoom(static_cast<uint64_t>(std::popcount(bits))) && !WriteBatch(0)) return false;
+  if (bits == 0) return true;
+  JournalControl& c = control();
+  const uint32_t taken = Of(c.taken).load();
+  memory_.taken()[taken] = {word, bits};
+  Of(c.taken).store(taken + 1);
+  memory_.marks().ClearLines(word, bits);
+  for (uint64_t left = bits; left != 0;) {
+    const auto first = static_cast<unsigned>(std::countr_zero(left));
+    const auto count = static_cast<unsigned>(std::countr_one(left >> first));
+    batch_.Add(memory_.base(), word * kWordLines + first, count);
+    left = first + count < kWordLines ? left >> (first + count) << (first + count) : 0;
+  }
+  return true;
+}
+
+bool JournalLeader::WriteBatch(uint32_t flags) {
+  JournalControl& c = control();
+  Position next = position();
+  const uint64_t size = batch_.size();
+  if (next.place + size > next.half_end) return Fail(-ENOSPC);
+  const bool ends = (flags & journal::kEndsRound) != 0;
+  if (ends && next.next_line >= memory_.pool_size() / kLine) next.is_whole = 1;
+  journal::BatchHeader header = {};
+  header.sequence = next.sequence;
+  header.bound = bound_;
+  header.flags = flags | (next.is_whole != 0 ? journal::kIsWhole : 0);
+  header.previous = next.previous;
+  header.life = c.life;
+  batch_.End(seed_, &header);
+  if (const long error = journal::Write(fd_, memory_.buffer(), size, next.place); error < 0) {
+    return Fail(error);
+  }
+  ++next.sequence;
+  next.place += size;
+  next.previous = header.body_crc;
+  MoveTo(next);
+  Of(c.taken).store(0);
+  written_ += size;
+  Of(c.batches).fetch_add(1, std::memory_order_relaxed);
+  Of(c.bytes).fetch_add(size, std::memory_order_relaxed);
+  batch_.Begin();
+  return true;
+}
+
+// It is not written again: nobody knows what lies there, and a second try may seem to succeed when
+// the first one has taken older bytes with it.
+bool JournalLeader::Fail(long error) {
+  Of(control().failed).store(static_cast<uint32_t>(-error));
+  words().SetState(kMirrorFailing);
+  sys::Text<160> text;
+  text.Append("the pool's journal cannot be written, error ");
+  text.AppendNumber(static_cast<uint64_t>(-error));
+  text.Append(": every sync that waits for it fails from now on");
+  sys::Report(text.c_str());
+  return false;
+}
+
+}  // namespace nvcache::pool

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The journal's leader, with a file in memory in the disk's place: what a write has brought there
+// is what a power failure leaves.
+#include "src/pool/journal_leader.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "src/journal/file.h"
+#include "src/pool/byte_locks.h"
+#include "src/sys/descriptor.h"
+
+namespace nvcache::pool {
+namespace {
+
+using journal::kLine;
+
+constexpr uint64_t kPool = 1u << 20;
+constexpr uint64_t kSegmentLine = kSegmentsOffset / kLine;
+constexpr uint64_t kSegmentLines = GeometryOf(kPool).segment_size / kLine;
+
+uint8_t* MapShared(uint64_t bytes) {
+  void* const memory =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  EXPECT_NE(memory, MAP_FAILED);
+  return static_cast<uint8_t*>(memory);
+}
+
+class JournalLeaderTest : public testing::Test {
+ protected:
+  JournalLeaderTest()
+      : fd_(memfd_create("journal", MFD_CLOEXEC)),
+        bytes_(JournalMemory::Bytes(kPool)),
+        memory_(MapShared(bytes_), kPool) {
+    header_.uuid[0] = 77;
+    header_.pool_size = kPool;
+    header_.half_size = journal::HalfBytes(kPool);
+    header_.first = 1;
+    header_.life = 1;
+    EXPECT_EQ(ftruncate(fd_, static_cast<off_t>(journal::FileBytes(kPool))), 0);
+    control().positions[0] = journal::BeginHalf(0, header_.half_size, 1, 0);
+    control().life = 1;
+    shared().mirror_state = kMirrorMirrored;
+    shared().next = 1;
+    leader_ = NewLeader();
+  }
+  ~JournalLeaderTest() override {
+    munmap(memory_.base(), bytes_);
+    close(fd_);
+  }
+
+  JournalControl& control() const { return memory_.control(); }
+  SharedState& shared() const {
+    return *reinterpret_cast<SharedState*>(memory_.base() + kSharedOffset);
+  }
+  // For another process, with an open file of its own.
+  std::unique_ptr<JournalLeader> NewLeader() {
+    descriptors_.emplace_back(open(sys::LinkTo(fd_).c_str(), O_RDWR | O_CLOEXEC));
+    EXPECT_TRUE(descriptors_.back().IsOpen());
+    return std::make_unique<JournalLeader>(memory_, descriptors_.back().get(), header_);
+  }
+  uint64_t& Word(uint64_t line) const {
+    return *reinterpret_cast<uint64_t*>(memory_.base() + line * kLine);
+  }
+  void Store(uint64_t line, uint64_t value) const {
+    std::atomic_ref(Word(line)).store(value);
+    memory_.marks().Set(line, 1);
+  }
+  // What a power failure would leave.
+  void Read() {
+    read_.assign(kPool, 0);
+    journal::Ring ring(fd_, header_, buffer_.get());
+    ASSERT_EQ(ring.Read(read_.data(), &found_, &bound_), journal::Ring::Result::kRead)
+        << "damage at " << ring.damaged_at() << ", the next place is "
+        << control().positions[control().position].place;
+  }
+  uint64_t Found(uint64_t line) const {
+    uint64_t value = 0;
+    std::memcpy(&value, read_.data() + line * kLine, sizeof(value));
+    return value;
+  }
+
+  journal::Header header_ = {};
+  const int fd_;
+  const uint64_t bytes_;
+  const JournalMemory memory_;
+  std::vector<sys::Descriptor> descriptors_;
+  std::unique_ptr<JournalLeader> leader_;
+  journal::Buffer buffer_{journal::kMaxBatch};
+  std::vector<uint8_t> read_;
+  journal::Position found_ = {};
+  uint64_t bound_ = 0;
+};
+
+using Outcome = JournalLeader::Outcome;
+
+TEST_F(JournalLeaderTest, BringsWhatIsMarked) {
+  Store(100, 5);
+  Store(kSegmentLine + 7, 6);
+  Word(200) = 9;  // is not marked
+  shared().next = 42;
+  ASSERT_EQ(leader_->Lead(), Outcome::kLed);
+  Read();
+  EXPECT_EQ(Found(100), 5u);
+  EXPECT_EQ(Found(kSegmentLine + 7), 6u);
+  EXPECT_EQ(bound_, 42u);
+  EXPECT_EQ(shared().mirrored, 42u);
+  EXPECT_EQ(control().batches, 1u);
+}
+
+// The memory may be that of a recovery, which has not taken out yet what came after the bound.
+TEST_F(JournalLeaderTest, TheCutStaysTheBound) {
+  control().cut = 10;
+  shared().next = 42;
+  ASSERT_EQ(leader_->Lead(), Outcome::kLed);
+  Read();
+  EXPECT_EQ(bound_, 10u);
+  EXPECT_EQ(shared().mirrored, 42u);
+}
+
+// A bound may be needed without a line: a group may have come into the batch before whose LSN that
+// one's bound does not cover. Only where none was drawn since, there is nothing to write.
+TEST_F(JournalLeaderTest, ABoundIsWrittenWithoutLines) {
+  Store(100, 5);
+  ASSERT_EQ(leader_->Lead(), Outcome::kLed);
+  ASSERT_EQ(leader_->Lead(), Outcome::kLed);
+  EXPECT_EQ(control().batches, 1u);
+  shared().next = 50;  // drawn, and nothing is stored yet: it will be marked
+  ASSERT_EQ(leader_->Lead(), Outcome::kLed);
+  EXPECT_EQ(control().batches, 1u);
+  EXPECT_EQ(shared().mirrored, 50u);
+  control().quiet = 0;
+  ASSERT_EQ(leader_->Lead(), Outcome::kLed);
+  EXPECT_EQ(control().batches, 2u);
+  Read();
+  EXPECT_EQ(bound_, 50u);
+}
+
+TEST_F(JournalLeaderTest, OneLeadsAtATime) {
+  const std::unique_ptr<JournalLeader> other = NewLeader();
+  Store(100, 5);
+  ASSERT_TRUE(HoldByte(descriptors_.back().get(), kLeaderByte, false));
+  EXPECT_EQ(leader_->Lead(), Outcome::kBusy);
+  ReleaseByte(descriptors_.back().get(), kLeaderByte);
+  EXPECT_EQ(leader_->Lead(), Outcome::kLed);
+}
+
+// What a dead leader had taken is in its list, or has its mark.
+TEST_F(JournalLeaderTest, TakesOverFromADeadOne) {
+  Store(100, 5);
+  Store(40 * 64, 6);
+  memory_.marks().TakeWords([](uint64_t, uint64_t) {});
+  memory_.marks().ClearLines(1, uint64_t{1} << 36);
+  memory_.taken()[0] = {1, uint64_t{1} << 36};
+  control().taken = 1;
+  control().leads = 1;
+  control().begun = 1;
+  ASSERT_EQ(leader_->Lead(), Outcome::kLed);
+  Read();
+  EXPECT_EQ(Found(100), 5u);
+  EXPECT_EQ(Found(40 * 64), 6u);
+}
+
+TEST_F(JournalLeaderTest, AFailedWriteIsNotTriedAgain) {
+  Store(100, 5);
+  ASSERT_EQ(leader_->Lead(), Outcome::kLed);
+  descriptors_.emplace_back(open(sys::LinkTo(fd_).c_str(), O_RDONLY | O_CLOEXEC));
+  JournalLeader refused(memory_, open("/dev/full", O_RDWR | O_CLOEXEC), header_);
+  Store(100, 6);
+  EXPECT_EQ(refused.Lead(), Outcome::kFailed);
+  EXPECT_EQ(control().failed, static_cast<uint32_t>(ENOSPC));
+  EXPECT_EQ(shared().mirror_state, kMirrorFailing);
+  EXPECT_EQ(leader_->Lead(), Outcome::kFailed);
+  EXPECT_FALSE(leader_->Await());
+  Read();
+  EXPECT_EQ(Found(100), 5u);
+}
+
+// Lap after lap: what nobody stores to any more is still there, as far as it is needed.
+TEST_F(JournalLeaderTest, NeverLosesWhatIsNeeded) {
+  auto* owners = reinterpret_cast<Owner*>(memory_.base() + kOwnersOffset);
+  owners[2] = 1;
+  const uint64_t kept = kSegmentLine + 2 * kSegmentLines, freed = kSegmentLine + 3 * kSegmentLines;
+  Store(64, 1);
+  Store(kept + 5, 2);
+  Store(freed + 5, 3);
+  const uint64_t busy = kSegmentLine + 20;
+  owners[0] = 1;
+  uint64_t value = 0;
+  uint32_t laps = 0;
+  for (uint32_t half = 0; laps < 6;) {
+    for (uint64_t i = 0; i < 40; ++i) Store(busy + i * 2, ++value);
+    ASSERT_EQ(leader_->Lead(), Outcome::kLed);
+    if (control().positions[control().position].half == half) continue;
+    half = 1 - half;
+    ++laps;
+    Read();
+    EXPECT_EQ(Found(64), 1u);
+    EXPECT_EQ(Found(kept + 5), 2u);
+    EXPECT_EQ(Found(busy + 78), value);
+  }
+  EXPECT_EQ(Found(freed + 5), 0u);
+}
+
+// A round that takes the whole pool, when half of a half is used up already.
+TEST_F(JournalLeaderTest, ManyLinesAtOnce) {
+  auto* owners = reinterpret_cast<Owner*>(memory_.base() + kOwnersOffset);
+  const uint64_t end = kPool / kLine;
+  for (uint32_t i = 0; i < GeometryOf(kPool).segment_count; ++i) owners[i] = 1;
+  for (uint64_t round = 1; round <= 60; ++round) {
+    // Every second line: each of them is a piece.
+    for (uint64_t line = kSegmentLine; line < end; line += round % 3 == 0 ? 1 : 2) {
+      Store(line, round);
+    }
+    for (uint64_t i = 0; i < round % 5; ++i) {
+      ASSERT_EQ(leader_->Lead(), Outcome::kLed) << round;
+      Store(64 + i, round);
+    }
+    ASSERT_TRUE(leader_->Await());
+    Read();
+    ASSERT_EQ(std::memcmp(read_.data() + kSegmentsOffset, memory_.base() + kSegmentsOffset,
+                          kPool - kSegmentsOffset),
+              0)
+        << round;
+  }
+}
+
+// Processes store, wait, and say what has to be there; they are killed, with whoever leads among
+// them, and what they have said is there. The next ones go on in the same memory.
+TEST_F(JournalLeaderTest, WhatWasSaidIsThereAfterEachKill) {
+  constexpr uint64_t kThreads = 3, kProcesses = 2, kRounds = 40;
+  struct Said {
+    std::atomic<uint64_t> value;
+  };
+  auto* said = reinterpret_cast<Said*>(MapShared(4096));
+  auto* owners = reinterpret_cast<Owner*>(memory_.base() + kOwnersOffset);
+  owners[0] = 1;
+  const auto line = [](uint64_t who, uint64_t i) { return kSegmentLine + 8 + who + i % 60 * 16; };
+  std::mt19937 random(20261129);
+  for (uint64_t round = 0; round < kRounds; ++round) {
+    std::vector<pid_t> children;
+    for (uint64_t process = 0; process < kProcesses; ++process) {
+      const pid_t child = fork();
+      ASSERT_GE(child, 0);
+      if (child == 0) {
+        const std::unique_ptr<JournalLeader> leader = NewLeader();
+        std::vector<std::thread> threads;
+        for (uint64_t t = 0; t < kThreads; ++t) {
+          threads.emplace_back([&, who = process * kThreads + t] {
+            for (uint64_t value = said[who].value.load() + 1;; ++value) {
+              Store(line(who, value), value);
+              if (!leader->Await()) _exit(1);
+              said[who].value.store(value);
+            }
+          });
+        }
+        for (;;) pause();
+      }
+      children.push_back(child);
+    }
+    const uint64_t begun = control().batches + 1 + random() % 200;
+    while (std::atomic_ref(control().batches).load() < begun) sched_yield();
+    for (const pid_t child : children) kill(child, SIGKILL);
+    for (const pid_t child : children) {
+      int status = 0;
+      ASSERT_EQ(waitpid(child, &status, 0), child);
+      ASSERT_TRUE(WIFSIGNALED(status));
+    }
+    Read();
+    for (uint64_t who = 0; who < kProcesses * kThreads; ++who) {
+      const uint64_t value = said[who].value.load();
+      for (uint64_t i = value; i + 30 > value && i > 0; --i) {
+        ASSERT_GE(Found(line(who, i)), i) << "round " << round << ", writer " << who;
+      }
+    }
+  }
+  munmap(said, 4096);
+}
+
+}  // namespace
+}  // namespace nvcache::pool
