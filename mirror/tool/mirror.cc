@@ -87,7 +87,7 @@ class MirroredPool : public ScopedPool {
  public:
   explicit MirroredPool(const std::string& path) {
     TakePool(this, path, kAnyMemory);
-    if (view().superblock->commit == pool::kCommitOwn) {
+    if (view().superblock->commit == pool::kCommitOwn || has_journal()) {
       throw Failure{kFailed, fmt::format("pool {} is not for a mirror; make one with 'nvcache "
                                          "create --commit fsync'",
                                          path)};

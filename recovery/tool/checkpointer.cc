@@ -30,6 +30,7 @@
 #include "recovery/tool/commands.h"
 #include "recovery/tool/libpmem.h"
 #include "recovery/tool/take.h"
+#include "src/pool/glance.h"
 #include "src/sys/kernel.h"
 #include "src/sys/thread.h"
 #include "src/vfs/checkpointer.h"
@@ -132,7 +133,7 @@ int TryPost(const std::string& path) {
   ScopedPool pool;
   TakePool(&pool, path, kAnyMemory);
   RecoverTaken(pool);
-  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
+  const auto fd = static_cast<int>(pool::OpenLocked(path.c_str(), true));
   if (fd >= 0 && pool::HoldByte(fd, pool::kCheckpointerByte, false)) return fd;
   if (fd >= 0) close(fd);
   return -1;
@@ -258,7 +259,7 @@ std::chrono::seconds PatienceWith(const std::string& path) {
 // program), and it is waited for, as it cannot be by accident.
 void StartCheckpointer(const std::string& pool) {
   if (IsReaper()) return;
-  const int post = open(pool.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
+  const auto post = static_cast<int>(pool::OpenLocked(pool.c_str(), true));
   if (post < 0) return;
   if (pool::HoldByte(post, pool::kCheckpointerByte, false)) {
     static auto* const process = new NewProcess{};
@@ -282,7 +283,7 @@ void StartCheckpointer(const std::string& pool) {
 }
 
 Wish::Wish(const std::string& pool, What what)
-    : fd_(open(pool.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
+    : fd_(static_cast<int>(pool::OpenLocked(pool.c_str(), false))) {
   if (fd_ >= 0) pool::HoldByte(fd_, what, true);
 }
 

@@ -14,6 +14,7 @@
 #include "recovery/tool/open.h"
 #include "recovery/tool/text.h"
 #include "src/settings/settings.h"
+#include "src/sys/descriptor.h"
 
 namespace nvcache::tool {
 namespace {
@@ -30,6 +31,13 @@ struct CreateArguments {
 bool IsDevice(const std::string& path) {
   struct stat st = {};
   return stat(path.c_str(), &st) == 0 && S_ISCHR(st.st_mode);
+}
+
+// Its memory is made when it is first used.
+bool IsJournal(const std::string& path) {
+  const sys::Descriptor file(
+      sys::Openat(AT_FDCWD, path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  return file.IsOpen() && pool::Journal::IsOne(file.get());
 }
 
 // The pool is right without, and slower at first.
@@ -52,6 +60,18 @@ int Create(const CreateArguments& arguments) {
   const uint64_t size = arguments.size.empty() ? 0 : SizeOf(arguments.size, "--size");
   CreatePool(arguments.pool,
              {.size = size, .emulate = arguments.emulate, .commit = arguments.commit});
+  if (IsJournal(arguments.pool)) {
+    if (arguments.populate) {
+      throw Failure{kUsage, "--populate is not for a pool on a disk; it was made without"};
+    }
+    const Level level = DiskLevel(arguments.commit);
+    fmt::print("created {}: {}, durability {} ({}); its journal there has {}\n",
+               Printable(arguments.pool), Size(size / pool::kPageSize * pool::kPageSize),
+               level.name, level.meaning,
+               Size(journal::FileBytes(size / pool::kPageSize * pool::kPageSize)));
+    FinishOutput();
+    return kOk;
+  }
   ScopedPool pool;
   OpenPool(&pool, arguments.pool, pool::Mode::kInspect, kAnyMemory);
   if (arguments.populate) Populate(pool, arguments.pool);

@@ -41,7 +41,10 @@ void AddFrom(int fd, uint64_t pool, std::vector<Hindered>* processes) {
 
 std::vector<Hindered> FindHindered(const pool::Pool& pool) {
   std::vector<Hindered> processes;
-  const uint64_t tag = lease::NumberTagOf(pool.device(), pool.inode());
+  // By its name's file, which is a journal where there is one.
+  struct stat named = {};
+  if (stat(pool.path(), &named) != 0) return processes;
+  const uint64_t tag = lease::NumberTagOf(named.st_dev, named.st_ino);
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(lease::kFolder, error)) {
     if (!entry.path().filename().string().starts_with(lease::kFilePrefix)) continue;

@@ -44,7 +44,7 @@ std::string Microseconds(uint64_t us) {
 
 Mirroring FindMirroring(const pool::Pool& pool) {
   Mirroring mirroring;
-  mirroring.commit = pool.view().superblock->commit;
+  mirroring.commit = pool.has_journal() ? pool::kCommitOwn : pool.view().superblock->commit;
   if (mirroring.commit == pool::kCommitOwn) return mirroring;
   const pool::MirrorWords words(pool.view());
   mirroring.state = words.state();

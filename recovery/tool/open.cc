@@ -18,7 +18,13 @@ void CreatePool(const std::string& path, const pool::CreateOptions& options) {
   throw Failure{kFailed, problem.text.c_str()};
 }
 
+Level DiskLevel(uint32_t commit) {
+  return {"disk", commit == pool::kCommitWrite ? "each write survives a power failure"
+                                               : "what a program syncs survives a power failure"};
+}
+
 Level LevelOf(const pool::Pool& pool) {
+  if (pool.has_journal()) return DiskLevel(pool.view().superblock->commit);
   switch (pool.view().superblock->commit) {
     case pool::kCommitFsync:
       return {"mirrored", "what a program syncs survives the loss of this machine's memory"};

@@ -24,12 +24,14 @@ void CreatePool(const std::string& path, const pool::CreateOptions& options);
 // looks at it or saves its contents does not have to be told again.
 inline constexpr bool kAnyMemory = true;
 
-// "power", "process", and what they mean.
+// "power", "disk", "mirrored", "process", and what they mean.
 struct Level {
   const char* name;
   const char* meaning;
 };
 Level LevelOf(const pool::Pool& pool);
+// That of a pool whose file is a journal.
+Level DiskLevel(uint32_t commit);
 
 }  // namespace nvcache::tool
 

@@ -137,7 +137,9 @@ void PreparePool(const settings::Settings& settings) {
   }
   const bool is_mirrored = pool.view().superblock->commit != pool::kCommitOwn;
   if (is_mirrored && settings.notice) {
-    fmt::print(stderr, "nvcache: {} is mirrored: {}\n", Printable(path), LevelOf(pool).meaning);
+    fmt::print(stderr, "nvcache: {} {}: {}\n", Printable(path),
+               pool.has_journal() ? "has a journal on its disk" : "is mirrored",
+               LevelOf(pool).meaning);
   } else if (pool.durability() == pmem::Durability::kProcess && settings.notice) {
     fmt::print(stderr,
                "nvcache: {} is emulated: writes survive the death of the process, not a power "

@@ -30,8 +30,7 @@ Sampler::Sampler(const std::string& path) : path_(path) {
 // Removed, replaced, or cut: bytes behind the end of a mapped file cannot be read.
 void Sampler::CheckThere() const {
   struct stat st = {};
-  const bool there =
-      stat(path_.c_str(), &st) == 0 && st.st_dev == pool_.device() && st.st_ino == pool_.inode();
+  const bool there = stat(path_.c_str(), &st) == 0 && pool_.HasName(st);
   const uint64_t size = pool_.view().superblock->pool_size;
   if (there && (pool_.is_device() || static_cast<uint64_t>(st.st_size) >= size)) return;
   throw Failure{kFailed, fmt::format("{}: the pool is gone: it was removed or replaced; start "

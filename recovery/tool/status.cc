@@ -14,6 +14,7 @@
 #include "recovery/tool/counters.h"
 #include "recovery/tool/hindered.h"
 #include "recovery/tool/huge.h"
+#include "recovery/tool/journaling.h"
 #include "recovery/tool/mirroring.h"
 #include "recovery/tool/open.h"
 #include "recovery/tool/owner.h"
@@ -38,6 +39,7 @@ struct Report {
   std::vector<Hindered> hindered;
   Through through;
   Mirroring mirroring;
+  Journaling journaling;
   uint64_t frame_segments;
   std::optional<uint64_t> huge;
   pool::Statistics statistics;
@@ -221,6 +223,10 @@ void PrintText(const Report& report) {
     line("images", fmt::format("lack {}", Many(mirroring.lacking, "LSN", "LSNs")));
     line("waits", WaitsText(mirroring.waits));
   }
+  if (report.journaling.there) {
+    line("journal", JournalText(report.journaling));
+    line("waits", WaitsText(report.journaling.waits));
+  }
   line("errors", ErrorText(report));
   line("created", Time(report.superblock.created));
   if (const pool::LastWords& last = report.last_words; last.time != 0) {
@@ -310,6 +316,7 @@ Json ToJson(const Report& report) {
   json["oldest_pending_age_ns"] = age != 0 ? Json(age) : Json();
   json["write_through"] = ThroughJson(report.through, report.pending);
   json["mirror"] = MirrorJson(report.mirroring);
+  json["journal"] = JournalJson(report.journaling);
   json["unfinished_groups"] = report.pending.unfinished_groups;
   json["damaged_groups"] = report.pending.damaged_groups;
   json["superblock_damaged"] = report.superblock_damaged;
@@ -336,6 +343,7 @@ int RunStatus(const StatusArguments& arguments) {
                          .hindered = FindHindered(pool),
                          .through = FindThrough(pool),
                          .mirroring = FindMirroring(pool),
+                         .journaling = FindJournaling(pool),
                          .frame_segments = FrameSegments(pool),
                          .huge = HugeBytes(pool),
                          .statistics = Snapshot(*pool.view().statistics()),

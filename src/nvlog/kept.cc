@@ -90,6 +90,9 @@ Place Kept::Append(const Copy& copy, Lsn* declared, Place file, uint32_t flags) 
   }
   StoreHeader(view, header, first, Step::kCommit);
   pmem::Psync(Step::kCommitted);
+  // A checkpoint is about to pass the group that this is a copy of: it must not be there without
+  // this, and the segment's number is a new one (docs/disk.md).
+  pmem::AwaitJournal();
   *declared = generation_;
   newest_ = copy.lsn;
   const uint64_t taken = place - first + units;

@@ -20,6 +20,7 @@ constexpr size_t kPart = 128;
 static_assert(kPart % kLine == 0);
 
 constinit std::atomic<WriteBack> write_back{WriteBack::kClflush};
+constinit Journaled journaled = {};
 
 // Whole lines, `from` an aligned place.
 void StreamLines(uint8_t* lines, const uint8_t* from, size_t n) {
@@ -29,19 +30,53 @@ void StreamLines(uint8_t* lines, const uint8_t* from, size_t n) {
   }
 }
 
+void WriteBackBy(WriteBack how, uintptr_t begin, uintptr_t end);
+
+// Memory that has no journal may be stored to as well, when a pool is made.
+void MarkLines(uintptr_t begin, uintptr_t end) {
+  const uintptr_t offset = begin - reinterpret_cast<uintptr_t>(journaled.base);
+  if (offset >= journaled.size) return WriteBackBy(BestWriteBack(), begin, end);
+  journaled.marks.Set(offset / kLine, (end - begin + kLine - 1) / kLine);
+}
+
 }  // namespace
+
+constinit std::atomic<bool> marks_lines{false};
 
 WriteBack BestWriteBack() {
   if (sys::CpuHas(sys::kClwb)) return WriteBack::kClwb;
   return sys::CpuHas(sys::kClflushopt) ? WriteBack::kClflushopt : WriteBack::kClflush;
 }
 
-void Initialize() { write_back.store(BestWriteBack(), std::memory_order_relaxed); }
+void Initialize() {
+  if (!marks_lines.load()) write_back.store(BestWriteBack(), std::memory_order_relaxed);
+}
+
+void BeginMarking(const Journaled& memory) {
+  journaled = memory;
+  write_back.store(WriteBack::kMark);
+  marks_lines.store(true);
+}
+
+void EndMarking(const void* context) {
+  if (journaled.context != context) return;
+  marks_lines.store(false);
+  write_back.store(BestWriteBack());
+}
+
+void AwaitJournal() {
+  if (marks_lines.load(std::memory_order_relaxed)) journaled.await(journaled.context);
+}
 
 void WriteBackLines(const void* address, size_t n) {
   const uintptr_t begin = reinterpret_cast<uintptr_t>(address) & ~uintptr_t{kLine - 1};
   const uintptr_t end = reinterpret_cast<uintptr_t>(address) + n;
-  const WriteBack how = write_back.load(std::memory_order_relaxed);
+  WriteBackBy(write_back.load(std::memory_order_relaxed), begin, end);
+}
+
+namespace {
+
+inline void WriteBackBy(WriteBack how, uintptr_t begin, uintptr_t end) {
   for (uintptr_t line = begin; line < end; line += kLine) {
     // The instructions differ by prefix only; assemblers that know none of them can build this.
     volatile char* p = reinterpret_cast<volatile char*>(line);
@@ -55,8 +90,20 @@ void WriteBackLines(const void* address, size_t n) {
       case WriteBack::kClflush:
         asm volatile("clflush %0" : "+m"(*p));
         break;
+      case WriteBack::kMark:
+        return MarkLines(line, end);
     }
   }
+}
+
+}  // namespace
+
+// What is stored around the cache is there when the marks are set: that is a full barrier.
+bool CopyAndMark(void* destination, const void* source, size_t n, void* copy, uint32_t* crc) {
+  const bool copied = sys::CanStreamUser() ? sys::StreamUser(destination, source, n, copy, crc)
+                                           : CopyByParts(destination, source, n, copy, crc);
+  WriteBackLines(destination, n);
+  return copied;
 }
 
 bool CopyByParts(void* destination, const void* source, size_t n, void* copy, uint32_t* crc) {

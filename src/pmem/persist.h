@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "src/pmem/marks.h"
 #include "src/pmem/step.h"
 #include "src/sys/user_stream.h"
 #ifdef NVCACHE_RECORD
@@ -31,7 +32,8 @@ namespace nvcache::pmem {
 
 inline constexpr size_t kLine = 64;  // bytes of a cache line
 
-enum class WriteBack { kClflush, kClflushopt, kClwb };
+// kMark: of memory with a journal; see below.
+enum class WriteBack { kClflush, kClflushopt, kClwb, kMark };
 
 // The instruction that is this processor's PWB.
 WriteBack BestWriteBack();
@@ -39,9 +41,33 @@ WriteBack BestWriteBack();
 // Chooses the instruction. A thread calls it before any other function here.
 void Initialize();
 
+// Memory that has a journal on a disk (docs/disk.md). There, PWB marks the lines, and whoever
+// writes the journal takes the marks. PSYNC waits for the journal; but not that of a commit, or of
+// what a commit begins with: whoever has to know that his groups are in the journal waits for
+// himself.
+struct Journaled {
+  uint8_t* base;
+  size_t size;
+  Marks marks;
+  void (*await)(void* context);  // until all that was marked before is in the journal
+  void* context;
+};
+// From now on this process stores to such a memory, until EndMarking of the same context, or until
+// it begins with another one. No thread stores to any other pool meanwhile.
+void BeginMarking(const Journaled& journaled);
+void EndMarking(const void* context);
+
 // The work of the functions below; only they call these.
 void WriteBackLines(const void* address, size_t n);
 bool CopyByParts(void* destination, const void* source, size_t n, void* copy, uint32_t* crc);
+bool CopyAndMark(void* destination, const void* source, size_t n, void* copy, uint32_t* crc);
+extern constinit std::atomic<bool> marks_lines;
+constexpr bool AwaitsJournal(Step step) {
+  return step != Step::kCommitted && step != Step::kSegmentTaken;
+}
+
+// Waits until all that was stored and written back before is in the journal, if there is one.
+void AwaitJournal();
 
 // Copy takes so many bytes at most.
 inline constexpr size_t kMaxCopy = 4096;
@@ -51,7 +77,10 @@ inline constexpr size_t kMaxCopy = 4096;
 // Writes back every line that [address, address + n) touches.
 inline void Pwb(const void* address, size_t n, Step) { WriteBackLines(address, n); }
 inline void Pfence(Step) { asm volatile("sfence" ::: "memory"); }
-inline void Psync(Step) { asm volatile("sfence" ::: "memory"); }
+inline void Psync(Step step) {
+  asm volatile("sfence" ::: "memory");
+  if (AwaitsJournal(step)) AwaitJournal();
+}
 
 // Copies 1 to kMaxCopy bytes, of the program's or our own, around the cache: after a PFENCE or
 // PSYNC they are ordered or durable. `destination` begins a line; zeros fill the last one up. Each
@@ -59,6 +88,9 @@ inline void Psync(Step) { asm volatile("sfence" ::: "memory"); }
 // as in sys::Crc32c. False: a byte cannot be read, and the bytes stored here and there are
 // anything.
 inline bool Copy(void* destination, const void* source, size_t n, void* copy, uint32_t* crc, Step) {
+  if (marks_lines.load(std::memory_order_relaxed)) [[unlikely]] {
+    return CopyAndMark(destination, source, n, copy, crc);
+  }
   return sys::CanStreamUser() ? sys::StreamUser(destination, source, n, copy, crc)
                               : CopyByParts(destination, source, n, copy, crc);
 }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "src/journal/file.h"
 #include "src/pmem/persist.h"
 #include "src/pool/pool.h"
 #include "src/sys/descriptor.h"
@@ -194,6 +195,58 @@ long Name(int fd, const char* path) {
   return sys::Linkat(AT_FDCWD, sys::LinkTo(fd).c_str(), AT_FDCWD, path, AT_SYMLINK_FOLLOW);
 }
 
+// A page of the file can be mapped so that stores to it last: it is persistent memory.
+bool IsPersistent(int fd) {
+  if (sys::Ftruncate(fd, kPageSize) < 0) return false;
+  const long page =
+      sys::Mmap(nullptr, kPageSize, PROT_READ | PROT_WRITE, MAP_SHARED_VALIDATE | MAP_SYNC, fd, 0);
+  if (sys::IsError(page)) return false;
+  sys::Munmap(reinterpret_cast<void*>(page), kPageSize);
+  return true;
+}
+
+// On an ordinary disk a pool is a journal (docs/disk.md), unless it shall be emulated.
+bool IsForJournal(int fd, const CreateOptions& options) {
+  struct statfs fs = {};
+  return !options.emulate && sys::Fstatfs(fd, &fs) == 0 && !IsInMemory(fs) && !IsPersistent(fd);
+}
+
+bool FailJournal(Problem* problem, const char* path, const char* why) {
+  return Fail(problem, path, ENOTSUP, why,
+              "use ext4 or XFS, persistent memory, or accept its loss with --emulate "
+              "(NVCACHE_EMULATE=1)");
+}
+
+bool FillJournal(int fd, const char* path, uint64_t size, uint32_t commit, Problem* problem) {
+  if (const char* why = journal::WhyNot(fd); why != nullptr) {
+    return FailJournal(problem, path, why);
+  }
+  if (size > journal::kMaxPoolSize) {
+    return Fail(problem, path, EINVAL, "is too large for one with a journal",
+                "choose a size of 256G at most");
+  }
+  const uint64_t bytes = journal::FileBytes(size);
+  long error = Allocate(fd, bytes);
+  if (error == 0) error = journal::FillWithZeros(fd, bytes);
+  if (error < 0) return FailAllocate(problem, path, bytes, error);
+  const journal::Buffer image(kSeatCheckpointsOffset);
+  if (image.get() == nullptr) return FailAllocate(problem, path, bytes, -ENOMEM);
+  WriteContents(image.get(), size, commit == kCommitOwn ? kCommitFsync : commit, false);
+  const long direct = journal::Open(sys::LinkTo(fd).c_str(), true);
+  if (direct < 0) return FailOpen(problem, path, direct);
+  error = Journal::Create(static_cast<int>(direct), image.get(), kSeatCheckpointsOffset);
+  sys::Close(static_cast<int>(direct));
+  return error == 0 || FailAllocate(problem, path, bytes, error);
+}
+
+bool FillFile(int fd, const char* path, uint64_t size, const CreateOptions& options,
+              const pmem::Libpmem* libpmem, Problem* problem) {
+  if (IsForJournal(fd, options)) return FillJournal(fd, path, size, options.commit, problem);
+  const long error = Allocate(fd, size);
+  if (error < 0) return FailAllocate(problem, path, size, error);
+  return FillPool(fd, path, size, options, libpmem, problem);
+}
+
 bool CreateFile(const char* path, uint64_t size, const CreateOptions& options,
                 const pmem::Libpmem* libpmem, Problem* problem) {
   const Folder folder(path);
@@ -213,10 +266,8 @@ bool CreateFile(const char* path, uint64_t size, const CreateOptions& options,
   // A process that opens the name in this moment does not wait: it finds a pool in use.
   sys::Flock(fd, LOCK_EX);
   bool ok = false;
-  if (long error = Allocate(fd, size); error < 0) {
-    FailAllocate(problem, path, size, error);
-  } else if (FillPool(fd, path, size, options, libpmem, problem)) {
-    error = sys::Fsync(fd);
+  if (FillFile(fd, path, size, options, libpmem, problem)) {
+    long error = sys::Fsync(fd);
     if (error == 0 && !named) {
       error = Name(fd, path);
       named = error == 0;

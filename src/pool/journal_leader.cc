@@ -2,6 +2,7 @@
 #include "src/pool/journal_leader.h"
 
 #include <errno.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <bit>
@@ -12,6 +13,7 @@
 #include "src/sys/check.h"
 #include "src/sys/kernel.h"
 #include "src/sys/lock.h"
+#include "src/sys/size_limit.h"
 #include "src/sys/text.h"
 
 namespace nvcache::pool {
@@ -31,6 +33,7 @@ constexpr uint64_t kAgain = 64u << 10, kAgainTimes = 8;
 
 // A leader that has died wakes nobody.
 constexpr uint64_t kLookNs = 10 * 1000 * 1000;
+constexpr uint64_t kUnableNs = 1000 * 1000 * 1000;
 
 template <typename Integer>
 std::atomic_ref<Integer> Of(Integer& field) {
@@ -54,14 +57,22 @@ JournalLeader::JournalLeader(const JournalMemory& memory, int fd, const journal:
       segment_lines_(GeometryOf(header.pool_size).segment_size / kLine),
       batch_(memory.buffer(), memory.pieces()) {
   view_.base = memory.base();
+  struct stat st = {};
+  sys::Fstat(fd, &st);
+  device_ = st.st_dev;
+  inode_ = st.st_ino;
 }
 
 // ---------------------------------------------------------------------------------------------
 // Who leads.
 
-// The lock is free before anybody is woken: else the next one would find it taken, and sleep.
+// The locks are free before anybody is woken: else the next one would find them taken, and sleep.
 JournalLeader::Outcome JournalLeader::Lead() {
   if (busy_.exchange(true)) return Outcome::kBusy;
+  if (!MayWrite()) {
+    busy_.store(false);
+    return Outcome::kUnable;
+  }
   if (!HoldByte(fd_, kLeaderByte, false)) {
     busy_.store(false);
     return Outcome::kBusy;
@@ -71,24 +82,36 @@ JournalLeader::Outcome JournalLeader::Lead() {
   if (done) words().RaiseMirrored(published);
   ReleaseByte(fd_, kLeaderByte);
   busy_.store(false);
-  words().TakeTurn();
   return done ? Outcome::kLed : Outcome::kFailed;
+}
+
+// The kernel would not only refuse but kill the program (SIGXFSZ).
+bool JournalLeader::MayWrite() const {
+  struct stat st = {};
+  return sys::FileSizeLimit() >= journal::kRingOffset + 2 * half_size_ &&
+         sys::Fstat(fd_, &st) == 0 && st.st_dev == device_ && st.st_ino == inode_;
 }
 
 // A round that has begun may have taken its marks before ours were set.
 bool JournalLeader::Await() {
   const uint64_t wanted = Of(control().begun).load() + 1;
+  const uint64_t begin = sys::Now(CLOCK_MONOTONIC);
   for (;;) {
     const uint32_t turn = words().turn();
     if (Of(control().done).load() >= wanted) return true;
     switch (Lead()) {
       case Outcome::kLed:
+        words().TakeTurn();
         break;
       case Outcome::kBusy:
         words().AwaitTurn(turn, kLookNs);
         break;
       case Outcome::kFailed:
         return false;
+      case Outcome::kUnable:
+        if (sys::Now(CLOCK_MONOTONIC) - begin >= kUnableNs) return Fail(-EBADF);
+        words().AwaitTurn(turn, kLookNs);
+        break;
     }
   }
 }

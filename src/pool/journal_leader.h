@@ -33,12 +33,16 @@ class JournalLeader {
   JournalLeader(const JournalMemory& memory, int fd, const journal::Header& header);
 
   enum class Outcome {
-    kLed,     // all that was marked before the call is in the journal
+    kLed,     // all that was marked before is in the journal; the caller wakes, by TakeTurn()
     kBusy,    // somebody else leads
     kFailed,  // the journal has failed, now or before
+    // This process may not write so far into a file (RLIMIT_FSIZE), or the program has closed the
+    // descriptor, and the number may be that of a file of its own.
+    kUnable,
   };
   Outcome Lead();
-  // Leads, or waits for those who do. False: the journal has failed.
+  // Leads, or waits for those who do. False: the journal has failed. One that this process could
+  // not bring forward for a second, and nobody else has, has failed as well.
   bool Await();
   // Another number of the same open file.
   void SetDescriptor(int fd);
@@ -50,6 +54,7 @@ class JournalLeader {
   uint64_t RoomInHalf() const { return position().half_end - position().place; }
   void MoveTo(const journal::Position& next) const;
 
+  bool MayWrite() const;
   bool Round(Lsn* published);
   void TakeOver();
   void MakeRoom();
@@ -67,6 +72,8 @@ class JournalLeader {
   View view_;
   int fd_;
   const uint32_t seed_;
+  uint64_t device_ = 0;
+  uint64_t inode_ = 0;
   const uint64_t half_size_;
   const uint64_t segment_lines_;
   std::atomic<bool> busy_{false};  // in this process

@@ -77,26 +77,6 @@ bool Pool::Open(const char* path, Mode mode, bool emulate, const pmem::Libpmem* 
   return false;
 }
 
-// The checksum is computed without asking for the processor's features (sys/cpu.h): it is 80 bytes.
-Pool::Glance Pool::GlanceAt(const char* path) {
-  using Kind = Glance::Kind;
-  const long opened = sys::Openat(AT_FDCWD, path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-  if (opened < 0) return {opened == -ENOENT ? Kind::kMissing : Kind::kLookCloser};
-  const auto fd = static_cast<int>(opened);
-  Superblock superblock = {};
-  StateRecord state = {};
-  constexpr long kWhole[] = {sizeof(superblock), sizeof(state)};
-  const bool whole = sys::Pread(fd, &superblock, sizeof(superblock), 0) == kWhole[0] &&
-                     sys::Pread(fd, &state, sizeof(state), kStateOffset) == kWhole[1];
-  sys::Close(fd);
-  constexpr size_t kChecked = offsetof(Superblock, crc);
-  const bool sound = whole && HasMagic(superblock) && superblock.version == kVersion &&
-                     superblock.crc == sys::Crc32cPortable(&superblock, kChecked);
-  if (!sound) return {Kind::kLookCloser};
-  const bool clean = state.state == kStateClean;
-  return {clean ? Kind::kClean : Kind::kLookCloser, IdOf(superblock), superblock.commit};
-}
-
 uint64_t Pool::id() const { return IdOf(*view_.superblock); }
 
 bool Pool::OpenFile(Mode mode, Problem* problem) {
@@ -111,16 +91,18 @@ bool Pool::OpenFile(Mode mode, Problem* problem) {
   inode_ = st.st_ino;
   owner_ = st.st_uid;
   mode_ = st.st_mode;
+  named_device_ = device_;
+  named_inode_ = inode_;
   is_device_ = S_ISCHR(st.st_mode);
+  has_journal_ = false;
   if (S_ISDIR(st.st_mode)) return FailOpen(problem, path(), -EISDIR);
   if (!S_ISREG(st.st_mode) && !is_device_) {
     return Fail(problem, path(), EINVAL, "is neither a file nor a devdax device",
                 "name one of these");
   }
-  if (IsUse(mode)) {
-    if (!CheckOwner(mode, problem)) return false;
-    if (!LockForUse(mode, problem)) return false;
-  }
+  if (IsUse(mode) && !CheckOwner(mode, problem)) return false;
+  if (!is_device_ && Journal::IsOne(fd_) && !OpenJournaled(mode, st, problem)) return false;
+  if (IsUse(mode) && !LockForUse(mode, problem)) return false;
   // Locks last as long as the open file does: should the program close the descriptor behind our
   // back, this still holds them.
   const long page = sys::Mmap(nullptr, kPageSize, PROT_NONE, MAP_SHARED, fd_, 0);
@@ -131,7 +113,35 @@ bool Pool::OpenFile(Mode mode, Problem* problem) {
   sys::Pread(fd_, first, sizeof(first), 0);
   sys::Pread(fd_, &copy, sizeof(copy), kSuperblockCopyOffset);
   ChooseSuperblock(first, copy);
+  sys::Fstat(fd_, &st);
   return CheckSuperblock(static_cast<uint64_t>(st.st_size), problem);
+}
+
+// Its memory is what is mapped, and what the locks lie on.
+bool Pool::OpenJournaled(Mode mode, const struct stat& st, Problem* problem) {
+  long memory;
+  if (IsUse(mode)) {
+    memory = journal_.Open(path(), st, problem);
+    if (memory < 0) return false;
+  } else {
+    journal::Header header;
+    memory = Journal::OpenMemory(path(), st, false, &header);
+    if (memory == -ENOENT) {
+      return Fail(problem, path(), ENODATA,
+                  "has no memory now, and what is pending is in its journal",
+                  "run 'nvcache recover' on it, or a program");
+    }
+    if (memory < 0) return FailOpen(problem, path(), memory);
+  }
+  sys::Close(fd_);
+  fd_ = sys::MoveLow(static_cast<int>(memory), sys::kPoolNumber);
+  struct stat mapped = {};
+  if (const long error = sys::Fstat(fd_, &mapped); error < 0)
+    return FailOpen(problem, path(), error);
+  device_ = mapped.st_dev;
+  inode_ = mapped.st_ino;
+  has_journal_ = true;
+  return true;
 }
 
 bool Pool::LockForUse(Mode mode, Problem* problem) {
@@ -200,6 +210,10 @@ bool Pool::MapFile(Mode mode, bool emulate, const pmem::Libpmem* libpmem, Proble
   }
   if (!is_pool) return false;
   seats_.Open(region_.base, view_.seat_count(), view_.segment_count(), fd_);
+  if (journal_.is_open()) {
+    journal_.Use(region_.base);
+    journal_.BeginMarking();
+  }
   return true;
 }
 
@@ -320,6 +334,7 @@ void Pool::Close() {
   if (view_.base != nullptr && g_last_words.load() == view_.last_words()) {
     g_last_words.store(nullptr);
   }
+  journal_.Close();
   if (region_.base != nullptr) pmem::Unmap(region_, libpmem_);
   if (lock_page_ != nullptr) sys::Munmap(lock_page_, kPageSize);
   lock_page_ = nullptr;
@@ -417,6 +432,10 @@ void Pool::StoreThroughCheckpoint(Lsn checkpoint, const Seats::LeftSeats& left) 
   }
 }
 
+void Pool::BelieveAll() {
+  if (has_journal_) std::atomic_ref(journal().cut).store(0);
+}
+
 bool Pool::IsSameBoot() const {
   uint8_t now[sizeof(StateRecord::boot)];
   sys::ReadBootId(now);
@@ -442,6 +461,9 @@ void Pool::TakeFirstSeat() {
   LoadCheckpoint(view_, kOfThrough, &through);
   next = std::max(next, through);
   seats_.Clear(next, std::max(through, checkpoint()));
+  BelieveAll();
+  // From here on somebody says which segments are in use.
+  if (has_journal_) std::atomic_ref(journal().every_line).store(0);
   NVCACHE_CHECK(TakeSeat());
 }
 

@@ -14,6 +14,7 @@
 #include "src/pmem/region.h"
 #include "src/pool/checkpoint.h"
 #include "src/pool/format.h"
+#include "src/pool/journal.h"
 #include "src/pool/problem.h"
 #include "src/pool/seats.h"
 #include "src/pool/view.h"
@@ -49,16 +50,6 @@ class Pool {
   // `size`; or half of what the process's control groups have left of memory, if that is less and
   // a pool at `path` would be charged to them: all of it, when it is made.
   static uint64_t SizeInGroup(const char* path, uint64_t size);
-
-  // At a glance, for a program that may never use it. Not for a devdax device.
-  struct Glance {
-    // kClean: this is a pool, no process uses it, and nothing is pending.
-    enum class Kind { kClean, kMissing, kLookCloser };
-    Kind kind;
-    uint64_t id = 0;  // its id(), if it is a pool; else 0
-    uint32_t commit = kCommitOwn;
-  };
-  static Glance GlanceAt(const char* path);
 
   // The first bytes of its uuid, while it is open.
   uint64_t id() const;
@@ -104,9 +95,23 @@ class Pool {
   const View& view() const { return view_; }
   const char* path() const { return path_.c_str(); }
   pmem::Durability durability() const { return region_.durability; }
-  uint64_t device() const { return device_; }  // the pool's own file's, which is never cached
+  // The file's that is mapped.
+  uint64_t device() const { return device_; }
   uint64_t inode() const { return inode_; }
+  // The pool's own files, which are never cached: that one, and its journal.
+  bool IsFile(const struct stat& st) const {
+    return (st.st_dev == device_ && st.st_ino == inode_) || HasName(st);
+  }
+  // The one that path() names.
+  bool HasName(const struct stat& st) const {
+    return st.st_dev == named_device_ && st.st_ino == named_inode_;
+  }
+  // It is memory with a journal on a disk (docs/disk.md).
+  bool has_journal() const { return has_journal_; }
+  JournalControl& journal() const { return JournalMemory(view_.base, size()).control(); }
+  Journal& own_journal() { return journal_; }
   uint32_t owner() const { return owner_; }  // the pool's own file's
+  uint64_t size() const { return superblock_.pool_size; }
   bool is_device() const { return is_device_; }
   bool others_may_write() const { return (mode_ & (S_IWGRP | S_IWOTH)) != 0; }
   int fd() const { return fd_; }
@@ -117,6 +122,11 @@ class Pool {
   bool dirty() const;
   // One of the two superblocks is.
   bool superblock_damaged() const;
+
+  // The pool was made from its journal: no group from there on is to be believed, and after
+  // BelieveAll() there is none. 0: all are.
+  Lsn cut() const { return has_journal_ ? Peek(journal().cut) : 0; }
+  void BelieveAll();
 
   // Durable when they return. kExclusive, or alone.
   void MarkInUse();  // and takes the first seat
@@ -146,6 +156,7 @@ class Pool {
 
  private:
   bool OpenFile(Mode mode, Problem* problem);
+  bool OpenJournaled(Mode mode, const struct stat& st, Problem* problem);
   bool MapFile(Mode mode, bool emulate, const pmem::Libpmem* libpmem, Problem* problem);
   bool CheckOwner(Mode mode, Problem* problem) const;
   void ChooseSuperblock(const SuperblockBytes& bytes, const Superblock& copy);
@@ -165,6 +176,8 @@ class Pool {
   const pmem::Libpmem* libpmem_ = nullptr;
   uint64_t device_ = 0;
   uint64_t inode_ = 0;
+  uint64_t named_device_ = 0;
+  uint64_t named_inode_ = 0;
   uint32_t owner_ = 0;
   uint32_t mode_ = 0;
   int fd_ = -1;
@@ -174,6 +187,8 @@ class Pool {
   bool alone_ = false;
   bool publishes_ = false;  // this process has said so, with this seat
   bool is_device_ = false;
+  bool has_journal_ = false;
+  Journal journal_;
   std::atomic<Lsn> checkpoint_{0};
   Superblock superblock_ = {};  // checked copy: a later flip in the mapping cannot move our bounds
   sys::Text<512> path_;

@@ -43,6 +43,7 @@
 #include <new>
 #include <utility>
 
+#include "src/nvlog/cut.h"
 #include "src/pmem/persist.h"
 #include "src/pool/identify.h"
 #include "src/replay/files.h"
@@ -534,9 +535,21 @@ bool ReplayLogs(pool::Pool& pool, uint32_t seat, const Options& options, const O
 
 }  // namespace
 
+namespace {
+
+// The pool comes from a journal: what is not of one moment goes, before anything is counted.
+void Cut(pool::Pool& pool) {
+  nvlog::CutFrom(pool.view(), pool.cut());
+  pmem::Psync(Step::kSeenGroupDurable);
+  pool.BelieveAll();
+}
+
+}  // namespace
+
 bool Replay(pool::Pool& pool, const Options& options, const Observer& observer, Summary* summary) {
   *summary = {};
   summary->was_dirty = pool.dirty();
+  if (summary->was_dirty && pool.cut() != 0) Cut(pool);
   if (!options.dry_run) pool.Repair();
   return !summary->was_dirty || ReplayLogs(pool, pool::kNoSeat, options, observer, summary);
 }

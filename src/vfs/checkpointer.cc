@@ -87,8 +87,7 @@ bool Checkpointer::Watches(int post) {
 // Somebody may have removed the pool, and made another one.
 bool Checkpointer::IsNamed() const {
   struct stat st;
-  return sys::Fstatat(AT_FDCWD, watched_.path(), &st, 0) == 0 && st.st_ino == watched_.inode() &&
-         st.st_dev == watched_.device();
+  return sys::Fstatat(AT_FDCWD, watched_.path(), &st, 0) == 0 && watched_.HasName(st);
 }
 
 // True: others use the pool, or the groups that they have left can be brought to the disk. (If not

@@ -205,6 +205,7 @@ void EndSharing(uint32_t depth) {
   if (depth > 0) return;
   sys::ForgetDeferred();
   DropClaimsOfChildren();
+  engine.mirror.EndSharing();
   engine.standing.EndSharing();
 }
 

@@ -22,6 +22,7 @@
 #include "src/journal/file.h"
 #include "src/pool/byte_locks.h"
 #include "src/sys/descriptor.h"
+#include "tests/unit/traced.h"
 
 namespace nvcache::pool {
 namespace {
@@ -29,6 +30,8 @@ namespace {
 using journal::kLine;
 
 constexpr uint64_t kPool = 1u << 20;
+// Between two instructions after which a leader is looked at: all of them would take minutes.
+constexpr int kStride = 101;
 constexpr uint64_t kSegmentLine = kSegmentsOffset / kLine;
 constexpr uint64_t kSegmentLines = GeometryOf(kPool).segment_size / kLine;
 
@@ -71,6 +74,12 @@ class JournalLeaderTest : public testing::Test {
     descriptors_.emplace_back(open(sys::LinkTo(fd_).c_str(), O_RDWR | O_CLOEXEC));
     EXPECT_TRUE(descriptors_.back().IsOpen());
     return std::make_unique<JournalLeader>(memory_, descriptors_.back().get(), header_);
+  }
+  // One round that takes everything, and little more.
+  void TightenRing() {
+    header_.half_size = journal::ToBlocks(journal::RoundBytes(kPool)) + 16 * journal::kBlock;
+    control().positions[0] = journal::BeginHalf(0, header_.half_size, 1, 0);
+    leader_ = NewLeader();
   }
   uint64_t& Word(uint64_t line) const {
     return *reinterpret_cast<uint64_t*>(memory_.base() + line * kLine);
@@ -158,6 +167,17 @@ TEST_F(JournalLeaderTest, OneLeadsAtATime) {
   EXPECT_EQ(leader_->Lead(), Outcome::kLed);
 }
 
+// Nobody is woken while the leader, or the caller, has a lock: who is woken would find it taken,
+// and sleep on.
+TEST_F(JournalLeaderTest, TheCallerWakes) {
+  const uint32_t turn = shared().mirror_turn;
+  Store(100, 5);
+  ASSERT_EQ(leader_->Lead(), Outcome::kLed);
+  EXPECT_EQ(shared().mirror_turn, turn);
+  ASSERT_TRUE(leader_->Await());
+  EXPECT_NE(shared().mirror_turn, turn);
+}
+
 // What a dead leader had taken is in its list, or has its mark.
 TEST_F(JournalLeaderTest, TakesOverFromADeadOne) {
   Store(100, 5);
@@ -177,7 +197,6 @@ TEST_F(JournalLeaderTest, TakesOverFromADeadOne) {
 TEST_F(JournalLeaderTest, AFailedWriteIsNotTriedAgain) {
   Store(100, 5);
   ASSERT_EQ(leader_->Lead(), Outcome::kLed);
-  descriptors_.emplace_back(open(sys::LinkTo(fd_).c_str(), O_RDONLY | O_CLOEXEC));
   JournalLeader refused(memory_, open("/dev/full", O_RDWR | O_CLOEXEC), header_);
   Store(100, 6);
   EXPECT_EQ(refused.Lead(), Outcome::kFailed);
@@ -187,6 +206,21 @@ TEST_F(JournalLeaderTest, AFailedWriteIsNotTriedAgain) {
   EXPECT_FALSE(leader_->Await());
   Read();
   EXPECT_EQ(Found(100), 5u);
+}
+
+// The program has closed the descriptor, and has its number for a file of its own.
+TEST_F(JournalLeaderTest, WritesToNoOtherFile) {
+  Store(100, 5);
+  const int other = memfd_create("other", MFD_CLOEXEC);
+  const int own = dup(fd_);
+  JournalLeader leader(memory_, own, header_);
+  ASSERT_EQ(dup2(other, own), own);
+  EXPECT_EQ(leader.Lead(), Outcome::kUnable);
+  EXPECT_EQ(lseek(other, 0, SEEK_END), 0);
+  close(own);
+  EXPECT_EQ(leader.Lead(), Outcome::kUnable);
+  EXPECT_EQ(leader_->Lead(), Outcome::kLed);
+  close(other);
 }
 
 // Lap after lap: what nobody stores to any more is still there, as far as it is needed.
@@ -213,6 +247,103 @@ TEST_F(JournalLeaderTest, NeverLosesWhatIsNeeded) {
     EXPECT_EQ(Found(busy + 78), value);
   }
   EXPECT_EQ(Found(freed + 5), 0u);
+}
+
+// The tightest ring that can be: there is always room for one more round that takes everything.
+TEST_F(JournalLeaderTest, ManyLinesInATightRing) {
+  auto* owners = reinterpret_cast<Owner*>(memory_.base() + kOwnersOffset);
+  for (uint32_t i = 0; i < GeometryOf(kPool).segment_count; ++i) owners[i] = 1;
+  TightenRing();
+  const auto fill = [&](uint64_t value, uint64_t every) {
+    for (uint64_t line = kSegmentLine; line < kPool / kLine; line += every) Store(line, value);
+  };
+  for (uint64_t round = 1; round <= 40; ++round) {
+    // So little that a half is not whole for long, and then everything.
+    for (uint64_t i = 0; i < round % 7; ++i) {
+      Store(64 + i, round);
+      ASSERT_EQ(leader_->Lead(), Outcome::kLed) << round;
+    }
+    fill(round, round % 2 + 1);
+    ASSERT_EQ(leader_->Lead(), Outcome::kLed) << round;
+    Read();
+    ASSERT_EQ(std::memcmp(read_.data() + kSegmentsOffset, memory_.base() + kSegmentsOffset,
+                          kPool - kSegmentsOffset),
+              0)
+        << round;
+  }
+}
+
+// A leader is killed after each instruction, nearly. What it has published by then is in the
+// journal, and the next leader brings all.
+TEST_F(JournalLeaderTest, DiesAtAnyInstruction) {
+  const uint64_t a = kSegmentLine + 5, b = kSegmentLine + 500;
+  TightenRing();
+  int status = -SIGKILL;
+  for (int instructions = 0; status == -SIGKILL; instructions += kStride) {
+    SCOPED_TRACE(instructions);
+    const uint64_t value = static_cast<uint64_t>(instructions) + 1, done = control().done;
+    Word(a + 1) = Word(b + 1) = value;
+    Store(a, value);
+    Store(b, value);
+    control().positions[control().position].is_whole = 1;  // or it would go over the whole pool
+    std::unique_ptr<JournalLeader> leader;
+    status = test::WithActAfter(
+        instructions, [](pid_t pid) { kill(pid, SIGKILL); }, [&] { leader = NewLeader(); },
+        [&] { return leader->Lead() == Outcome::kLed ? 0 : 1; });
+    if (status == test::kSkip) GTEST_SKIP() << "no child can be traced here";
+    if (control().done != done) {
+      Read();
+      ASSERT_EQ(Found(a), value);
+      ASSERT_EQ(Found(b), value);
+    }
+    ASSERT_EQ(leader_->Lead(), Outcome::kLed);
+    Read();
+    ASSERT_EQ(Found(a), value);
+    ASSERT_EQ(Found(b), value);
+  }
+  EXPECT_EQ(status, 0);
+}
+
+// After each instruction of a leader, nearly, somebody commits a group, and then one that relies on
+// it. If the batch has the second one alone, then that is not below the bound; and the next batch
+// has both.
+TEST_F(JournalLeaderTest, OneMomentAtAnyInstruction) {
+  const uint64_t a = kSegmentLine + 5, b = kSegmentLine + 500;
+  TightenRing();
+  bool acted = true, parted = false;
+  for (int instructions = 0; acted; instructions += kStride) {
+    SCOPED_TRACE(instructions);
+    const uint64_t value = static_cast<uint64_t>(instructions) + 1;
+    if (instructions % 2 == 0) Store(a, 0);  // its word is taken in this round, or is not
+    Store(b, 0);
+    control().positions[control().position].is_whole = 1;
+    std::unique_ptr<JournalLeader> leader;
+    Lsn second = 0;
+    acted = false;
+    const int status = test::WithActAfter(
+        instructions,
+        [&](pid_t) {
+          ++shared().next;
+          Store(a, value);
+          second = shared().next++;
+          Store(b, value);
+          acted = true;
+        },
+        [&] { leader = NewLeader(); }, [&] { return leader->Lead() == Outcome::kLed ? 0 : 1; });
+    if (status == test::kSkip) GTEST_SKIP() << "no child can be traced here";
+    ASSERT_EQ(status, 0);
+    if (!acted) break;
+    Read();
+    if (Found(b) == value && Found(a) != value) {
+      ASSERT_LE(bound_, second);
+      parted = true;
+    }
+    ASSERT_EQ(leader_->Lead(), Outcome::kLed);
+    Read();
+    ASSERT_EQ(Found(a), value);
+    ASSERT_EQ(Found(b), value);
+  }
+  EXPECT_TRUE(parted);
 }
 
 // A round that takes the whole pool, when half of a half is used up already.

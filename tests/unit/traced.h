@@ -34,6 +34,31 @@ inline int WithActAt(int n, const std::function<void(pid_t)>& act,
   return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
 }
 
+// Runs `body` in a child, after `begin` there, and `act` when so many instructions of the body are
+// done, if there are so many. The result as above.
+inline int WithActAfter(int instructions, const std::function<void(pid_t)>& act,
+                        const std::function<void()>& begin, const std::function<int()>& body) {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    begin();
+    if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) _exit(kSkip);
+    raise(SIGSTOP);
+    _exit(body());
+  }
+  int status = 0;
+  EXPECT_EQ(waitpid(pid, &status, 0), pid);
+  for (; WIFSTOPPED(status) && instructions > 0; --instructions) {
+    ptrace(PTRACE_SINGLESTEP, pid, nullptr, nullptr);
+    EXPECT_EQ(waitpid(pid, &status, 0), pid);
+  }
+  if (WIFSTOPPED(status)) {
+    act(pid);
+    ptrace(PTRACE_CONT, pid, nullptr, nullptr);
+    EXPECT_EQ(waitpid(pid, &status, 0), pid);
+  }
+  return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+}
+
 // Runs `body` in a child and kills it as its first system call begins, then, after `prepare`, as it
 // ends, and so on, `share` calls further each time, until a child comes to its end. `check` looks
 // at what each of them has left. The result says how many calls there were; -1 for a child that

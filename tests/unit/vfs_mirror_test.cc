@@ -17,6 +17,7 @@
 #include <string>
 #include <thread>
 
+#include "src/pool/glance.h"
 #include "src/pool/mirror_words.h"
 #include "src/vfs/engine/access.h"
 #include "src/vfs/engine/engine.h"
@@ -413,7 +414,7 @@ TEST_F(VfsMirrorTest, WaitsMeetEachMomentOfAChange) {
     words.SetState(pool::kMirrorMirrored);
     words.SetMirrored(pool::Lsn{1} << 40);
     const std::string path = memory_ / "pool";
-    const uint64_t id = pool::Pool::GlanceAt(path.c_str()).id;
+    const uint64_t id = pool::GlanceAt(path.c_str()).id;
     std::atomic<bool> over{false};
     std::atomic<uint64_t> waits{0};
     Waiter waiter([&] {

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "src/nvlog/group_writer.h"
+#include "src/pool/glance.h"
 #include "src/pool/identify.h"
 #include "src/sys/deferral.h"
 #include "src/sys/descriptor.h"
@@ -226,7 +227,7 @@ TEST_F(VfsThroughTest, AHotFileOfTwoIsInTheKernelAndInTheLog) {
     EXPECT_EQ(Pending(), both) << "there was no sync";
     EXPECT_EQ(Close(fd), 0);
   });
-  EXPECT_EQ(pool::Pool::GlanceAt((memory_ / "pool").c_str()).kind, pool::Pool::Glance::Kind::kClean)
+  EXPECT_EQ(pool::GlanceAt((memory_ / "pool").c_str()).kind, pool::Glance::Kind::kClean)
       << "at the end all is on the disk";
 }
 

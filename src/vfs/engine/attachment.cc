@@ -88,6 +88,7 @@ void Attachment::AttachPool() {
   engine.SetStage(Stage::kIdle);
   if (engine.settings.required && !StartThreads()) return CloseUnused();
   engine.descriptors.Set(pool_.fd(), Internal());
+  if (pool_.own_journal().is_open()) OwnDescriptors::Track(pool_.own_journal().fd(), true);
   pool_id_ = pool_.id();
   pinnable_.store(true);
   engine.notice.SayLevel();
@@ -253,6 +254,7 @@ void Attachment::ForgetNumber() {
   if (engine.descriptors.Of(pool_.fd()) == Internal()) {
     engine.descriptors.Set(pool_.fd(), kUntracked);
   }
+  if (pool_.own_journal().is_open()) OwnDescriptors::Track(pool_.own_journal().fd(), false);
 }
 
 void Attachment::BecomeDetached() {

@@ -57,9 +57,7 @@ class Attachment {
   pool::Pool& pool() { return pool_; }
   const pool::Pool& pool() const { return pool_; }
   uint64_t pool_id() const { return pool_id_; }
-  bool IsPool(const struct stat& st) const {
-    return pool_.is_open() && st.st_dev == pool_.device() && st.st_ino == pool_.inode();
-  }
+  bool IsPool(const struct stat& st) const { return pool_.is_open() && pool_.IsFile(st); }
   // Its descriptor is no number of ours any more.
   void ForgetNumber();
 

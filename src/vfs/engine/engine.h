@@ -82,7 +82,7 @@ class Engine {
   Descriptors descriptors;
   Standing standing;
   Process process;
-  Mirror mirror;
+  Mirror mirror{OwnDescriptors::Track};
   alignas(kLine) sys::Mutex<sys::Rank::kTable> table_lock;
   alignas(kLine) lease::Leases leases;
   lease::FileTable file_table{leases};

@@ -6,11 +6,16 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include "src/pool/glance.h"
 #include "src/pool/view.h"
 #include "src/sys/check.h"
+#include "src/sys/deferral.h"
+#include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"
 #include "src/sys/lock.h"
 #include "src/sys/memory.h"
+#include "src/sys/scratch.h"
+#include "src/sys/sharing.h"
 #include "src/vfs/engine/mirror_wait.h"
 
 namespace nvcache::vfs {
@@ -53,7 +58,7 @@ bool Mirror::Follow(const char* path, uint64_t id, uint32_t commit) {
 
 // Words of a pool that another one has replaced: who waits for them syncs, and waits for these.
 bool Mirror::Open(const char* path, uint64_t id) {
-  const long fd = sys::Openat(AT_FDCWD, path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+  const long fd = pool::OpenLocked(path, true);
   if (fd < 0) return false;
   struct stat st;
   const bool whole = sys::Fstat(static_cast<int>(fd), &st) == 0 &&
@@ -73,6 +78,11 @@ bool Mirror::Open(const char* path, uint64_t id) {
     return false;
   }
   const Change change(&generation_);
+  CloseJournal();
+  if (!OpenJournal(path)) {
+    sys::UnmapUnlocked(base, kMapped);
+    return false;
+  }
   if (uint8_t* const place = place_.load(); place != nullptr) {
     const long moved = sys::Call(SYS_mremap, mapped, long{kMapped}, long{kMapped},
                                  MREMAP_MAYMOVE | MREMAP_FIXED, sys::Address(place));
@@ -88,6 +98,7 @@ bool Mirror::Open(const char* path, uint64_t id) {
 void Mirror::Close(bool kept) {
   const Change change(&generation_);
   if (kept) commit_.store(pool::kCommitOwn);
+  CloseJournal();
   if (id_.load() == 0) return;
   id_.store(0);
   uint8_t* const place = place_.load();
@@ -117,14 +128,114 @@ long Mirror::Await(long (*sync)(int), int argument) {
       if (words.state() == pool::kMirrorNone) SayWaiting(begin);
       return generation_.load() == generation;
     };
-    const long result = AwaitMirror(
-        words, [&] { return sync(argument); }, goes_on);
+    bool fails = false;
+    const long waited = AwaitMirror(
+        words, [&] { return sync(argument); }, [&] { return goes_on() && !fails; },
+        [&] { return Lead(generation, &fails); });
+    const long result = fails ? -EIO : waited;
     if (generation_.load() == generation) {
       words.CountWait(sys::Now(CLOCK_MONOTONIC) - begin, result < 0);
       return result;
     }
     if (const long error = sync(argument); error < 0) return error;
   }
+}
+
+// ---------------------------------------------------------------------------------------------
+// The journal. The words may have been another pool's: who waits for them is told by the change.
+
+// True as well if the pool has none.
+bool Mirror::OpenJournal(const char* path) {
+  struct stat st;
+  const sys::Descriptor named(sys::Openat(AT_FDCWD, path, O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  if (!named.IsOpen() || sys::Fstat(named.get(), &st) < 0) return false;
+  if (!pool::Journal::IsOne(named.get())) return true;
+  sys::Scratch<pool::Problem> problem;
+  lead_lock_.Lock();
+  const sys::Descriptor memory(journal_.Open(path, st, problem.get()));
+  const bool opened = memory.IsOpen() && journal_.Map(memory.get());
+  if (memory.IsOpen() && !opened) journal_.Close();
+  lead_lock_.Unlock();
+  if (!opened) return false;
+  path_.Clear();
+  path_.Append(path);
+  track_(journal_.fd(), true);
+  return true;
+}
+
+void Mirror::CloseJournal() {
+  lead_lock_.Lock();
+  const int fd = journal_.fd();
+  journal_.Close();
+  inherited_ = false;
+  lead_lock_.Unlock();
+  if (fd >= 0) track_(fd, false);
+}
+
+void Mirror::RenumberJournal() {
+  lead_lock_.Lock();
+  journal_.Renumber();
+  lead_lock_.Unlock();
+}
+
+// The parent's threads are not here.
+void Mirror::BecomeChild() {
+  lead_lock_.Reset();
+  inherited_ = journal_.is_open();
+}
+
+// Its open file has the lock, and so have we: until the next round of ours.
+void Mirror::EndSharing() {
+  if (!led_by_child_.exchange(false)) return;
+  lead_lock_.Reset();
+  if (journal_.is_used()) journal_.Abandon();
+}
+
+// The descriptor is inherited, and its locks with it, or it was closed: this process gets an open
+// file of its own.
+bool Mirror::ReopenJournal(const char* path) {
+  const int old = journal_.fd();
+  sys::Scratch<pool::Problem> problem;
+  if (!journal_.Reopen(path, problem.get())) return false;
+  inherited_ = false;
+  track_(old, false);
+  track_(journal_.fd(), true);
+  return true;
+}
+
+pool::JournalLeader::Outcome Mirror::LeadHere() {
+  using Outcome = pool::JournalLeader::Outcome;
+  if (inherited_ && !ReopenJournal(sys::LinkTo(journal_.fd()).c_str()) &&
+      !ReopenJournal(path_.c_str())) {
+    return Outcome::kUnable;
+  }
+  const bool is_child = sys::IsSharing();
+  if (is_child) led_by_child_.store(true);
+  Outcome outcome = journal_.Lead();
+  if (outcome == Outcome::kUnable && ReopenJournal(path_.c_str())) outcome = journal_.Lead();
+  if (is_child) led_by_child_.store(false);
+  return outcome;
+}
+
+// Another thread of ours that leads is as good as another process. Who is woken finds the lock
+// free.
+bool Mirror::Lead(uint32_t generation, bool* fails) {
+  const sys::InEngine inside;
+  if (!lead_lock_.TryLock()) return false;
+  bool led = false;
+  if (generation_.load() == generation && journal_.is_used()) {
+    const pool::JournalLeader::Outcome outcome = LeadHere();
+    led = outcome == pool::JournalLeader::Outcome::kLed;
+    *fails = outcome == pool::JournalLeader::Outcome::kFailed ||
+             outcome == pool::JournalLeader::Outcome::kUnable;
+  }
+  lead_lock_.Unlock();
+  if (led) {
+    pool::View view;
+    view.base = place_.load();
+    pool::MirrorWords(view).TakeTurn();
+  }
+  return led;
 }
 
 void Mirror::SayWaiting(uint64_t since) {

@@ -9,6 +9,9 @@
 //                                          |  Close(false)
 //                                          +-------------> lost: every wait fails with EIO
 //
+// A pool with a journal on a disk (docs/disk.md) is mirrored by that alone: who waits and finds
+// nobody at it writes it, by descriptors and a mapping of this object's own.
+//
 // The words lie at one address for the process's whole life. In place of words that are closed
 // there is memory that nobody writes to. So a thread that waits needs no lock and no pin: it looks
 // whether the words are still those that it began with, as with a sequence lock, and does not rely
@@ -20,13 +23,18 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "src/pool/journal.h"
 #include "src/pool/superblock.h"
+#include "src/sys/lock.h"
+#include "src/sys/text.h"
 
 namespace nvcache::vfs {
 
 class Mirror {
  public:
-  constexpr Mirror() = default;
+  // It tells `track` which numbers of descriptors it has, and has no more.
+  using Track = void (*)(int fd, bool ours);
+  explicit constexpr Mirror(Track track) : track_(track) {}
 
   // The calls that wait: pool::kCommit*. Any thread.
   uint32_t commit() const { return commit_.load(std::memory_order_relaxed); }
@@ -43,11 +51,25 @@ class Mirror {
   // failed, or the words are lost. No lock; a handler of the program's may run, and never return.
   long Await(long (*sync)(int), int argument);
 
+  // The journal's descriptor, if there is one; and what gives it another number, for the program
+  // wants this one. Table lock.
+  int journal_fd() const { return journal_.fd(); }
+  void RenumberJournal();
+  // In a child of fork, which is one more process that writes the journal. Table lock.
+  void BecomeChild();
+  // A child that shared our memory has ended, and may have been killed while it wrote the journal.
+  void EndSharing();
+
  private:
   // Devdax maps pieces of this size. A pool may be shorter; the words are in it.
   static constexpr size_t kMapped = 2u << 20;
 
   bool Open(const char* path, uint64_t id);
+  bool OpenJournal(const char* path);
+  void CloseJournal();
+  bool ReopenJournal(const char* path);
+  pool::JournalLeader::Outcome LeadHere();
+  bool Lead(uint32_t generation, bool* fails);
   void SayWaiting(uint64_t since);
 
   std::atomic<uint32_t> commit_{pool::kCommitOwn};
@@ -55,6 +77,14 @@ class Mirror {
   std::atomic<uint8_t*> place_{nullptr};
   std::atomic<uint64_t> id_{0};  // the pool's whose words lie there; 0: none do
   std::atomic<bool> said_{false};
+
+  // Of who leads, and of who opens and closes it.
+  sys::MutexWord lead_lock_;
+  const Track track_;
+  sys::Text<512> path_;
+  pool::Journal journal_;
+  bool inherited_ = false;                 // its locks are the parent's
+  std::atomic<bool> led_by_child_{false};  // that shares our memory
 };
 
 }  // namespace nvcache::vfs

@@ -45,8 +45,10 @@ class MirrorWait {
 // `sync()` is what kSync asks for: 0, or a negative errno. `goes_on()` is asked after each sleep;
 // signals may be let in there. Returns 0, where the call may succeed or `goes_on()` has said no; or
 // a negative errno: what sync() has returned, or EIO.
-template <typename Sync, typename GoesOn>
-long AwaitMirror(const pool::MirrorWords& words, Sync sync, GoesOn goes_on) {
+// `lead()`: where the images are a journal on this machine's disk (docs/disk.md), it brings one
+// forward, and a sleep is not needed; false: somebody else does.
+template <typename Sync, typename GoesOn, typename Lead>
+long AwaitMirror(const pool::MirrorWords& words, Sync sync, GoesOn goes_on, Lead lead) {
   MirrorWait wait(words);
   for (;;) {
     switch (wait.Next()) {
@@ -57,13 +59,18 @@ long AwaitMirror(const pool::MirrorWords& words, Sync sync, GoesOn goes_on) {
         wait.Synced();
         break;
       case MirrorWait::Step::kSleep:
-        wait.Sleep();
+        if (!lead()) wait.Sleep();
         if (!goes_on()) return 0;
         break;
       case MirrorWait::Step::kFail:
         return -EIO;
     }
   }
+}
+
+template <typename Sync, typename GoesOn>
+long AwaitMirror(const pool::MirrorWords& words, Sync sync, GoesOn goes_on) {
+  return AwaitMirror(words, sync, goes_on, [] { return false; });
 }
 
 }  // namespace nvcache::vfs

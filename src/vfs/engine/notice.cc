@@ -67,9 +67,10 @@ void Notice::SayLevel() {
   sys::Text<512> text;
   text.Append(pool.path());
   if (is_mirrored) {
-    text.Append(commit == pool::kCommitWrite ? " is mirrored: each write"
-                                             : " is mirrored: what a program syncs");
-    text.Append(" survives the loss of this machine's memory");
+    text.Append(pool.has_journal() ? " has a journal on its disk: " : " is mirrored: ");
+    text.Append(commit == pool::kCommitWrite ? "each write" : "what a program syncs");
+    text.Append(pool.has_journal() ? " survives a power failure"
+                                   : " survives the loss of this machine's memory");
   } else {
     text.Append(" is emulated: writes survive the death of the process, not a power failure");
   }

@@ -63,6 +63,14 @@ long OpenBackingIfRoom(int fd) {
   return -EMFILE;
 }
 
+// One of ours has another number now, or could get none.
+long Renumbered(int from, int to) {
+  if (from == to) return -EMFILE;
+  engine.descriptors.Set(to, Internal());
+  engine.descriptors.Set(from, kUntracked);
+  return 0;
+}
+
 bool IsInode(int fd, const File& file) {
   struct stat st;
   return sys::Fstat(fd, &st) == 0 && st.st_dev == file.device && st.st_ino == file.inode;
@@ -91,6 +99,11 @@ void OwnDescriptors::Return(int fd) {
   const bool tracks = !sys::IsSharing() && (stays || engine.descriptors.Of(fd) != kUntracked);
   if (tracks) engine.descriptors.Store(fd, stays ? Internal() : kUntracked);
   if (!stays) sys::Close(fd);
+}
+
+void OwnDescriptors::Track(int fd, bool ours) {
+  if (ours) return engine.descriptors.Store(fd, Internal());
+  if (engine.descriptors.Of(fd) == Internal()) engine.descriptors.Store(fd, kUntracked);
 }
 
 void OwnDescriptors::Prepare(File& file, int fd) {
@@ -179,6 +192,14 @@ long OwnDescriptors::Move(int fd) {
     engine.descriptors.Set(engine.pool().fd(), Internal());
     engine.descriptors.Set(fd, kUntracked);
     return 0;
+  }
+  if (pool::Journal& journal = engine.pool().own_journal(); fd == journal.fd()) {
+    journal.Renumber();
+    return Renumbered(fd, journal.fd());
+  }
+  if (fd == engine.mirror.journal_fd()) {
+    engine.mirror.RenumberJournal();
+    return Renumbered(fd, engine.mirror.journal_fd());
   }
   if (fd == engine.leases.fd()) {
     engine.leases.Renumber(fd + 1);

@@ -28,6 +28,8 @@ class OwnDescriptors {
   // Closes a descriptor that the engine has opened of a file or folder of the program's; unless
   // that would drop fcntl locks: then it stays, and is none to the program. Any thread.
   static void Return(int fd);
+  // A number is that of one of ours from now on, or is not any more. Any thread.
+  static void Track(int fd, bool ours);
   // Opens the descriptor that the file will have if it becomes cached. The program has asked for no
   // fcntl lock on the file yet.
   void Prepare(File& file, int fd);

@@ -100,8 +100,11 @@ void Process::NoteHandOns() {
 [[gnu::hot]] void Process::BecomeChild() {
   NVCACHE_CHECK(engine.table_lock.IsLocked());
   engine.leases.LeaveSlotToParent();
+  engine.mirror.BecomeChild();
   if (engine.attached()) {
     engine.descriptors.Set(engine.pool().fd(), kUntracked);
+    const int journal = engine.pool().own_journal().fd();
+    if (journal >= 0) engine.descriptors.Set(journal, kUntracked);
     engine.pool().Close();
   }
   engine.standing.BecomeChild();

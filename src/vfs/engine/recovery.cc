@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <new>
 
+#include "src/pool/glance.h"
 #include "src/sys/check.h"
 #include "src/sys/kernel.h"
 #include "src/sys/scratch.h"
@@ -63,12 +64,13 @@ Recovery::Outcome Recovery::RecoverOnce() {
 
 // Whether a dead process has left anything in the pool. kNoPool: it can be no pool of ours.
 Recovery::Found Recovery::Inspect() {
-  using Kind = pool::Pool::Glance::Kind;
+  using Kind = pool::Glance::Kind;
   const settings::Settings& settings = engine.settings;
   const uint32_t deaths = engine.leases.deaths();
-  const pool::Pool::Glance glance = pool::Pool::GlanceAt(settings.pool.c_str());
+  const pool::Glance glance = pool::GlanceAt(settings.pool.c_str());
   // One that cannot be followed cannot be attached, either.
   if (glance.id != 0) engine.mirror.Follow(settings.pool.c_str(), glance.id, glance.commit);
+  if (glance.kind == Kind::kLost) return Found::kToRecover;
   const bool is_made = glance.kind == Kind::kMissing && settings.size > 0;
   if (glance.kind == Kind::kClean || is_made) return Found::kNothing;
   if (glance.id != 0 && engine.file_table.WasLookedAt(glance.id, settings.emulate)) {

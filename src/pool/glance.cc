@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "src/pool/glance.h"
+
+#include <errno.h>
+
+#include "src/pool/format.h"
+#include "src/pool/journal.h"
+#include "src/sys/crc32c.h"
+#include "src/sys/kernel.h"
+
+namespace nvcache::pool {
+
+namespace {
+
+// Of the journal behind `fd`, which is closed. A negated errno.
+int OpenMemoryOf(const char* path, int fd, bool for_writing) {
+  struct stat st = {};
+  const long error = sys::Fstat(fd, &st);
+  sys::Close(fd);
+  journal::Header header;
+  return static_cast<int>(error < 0 ? error : Journal::OpenMemory(path, st, for_writing, &header));
+}
+
+}  // namespace
+
+// The checksum is computed without asking for the processor's features (sys/cpu.h): it is 80 bytes.
+Glance GlanceAt(const char* path) {
+  using Kind = Glance::Kind;
+  const long opened = sys::Openat(AT_FDCWD, path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  if (opened < 0) return {opened == -ENOENT ? Kind::kMissing : Kind::kLookCloser};
+  auto fd = static_cast<int>(opened);
+  if (Journal::IsOne(fd)) {
+    fd = OpenMemoryOf(path, fd, false);
+    if (fd < 0) return {fd == -ENOENT ? Kind::kLost : Kind::kLookCloser};
+  }
+  Superblock superblock = {};
+  StateRecord state = {};
+  constexpr long kWhole[] = {sizeof(superblock), sizeof(state)};
+  const bool whole = sys::Pread(fd, &superblock, sizeof(superblock), 0) == kWhole[0] &&
+                     sys::Pread(fd, &state, sizeof(state), kStateOffset) == kWhole[1];
+  sys::Close(fd);
+  constexpr size_t kChecked = offsetof(Superblock, crc);
+  const bool sound = whole && HasMagic(superblock) && superblock.version == kVersion &&
+                     superblock.crc == sys::Crc32cPortable(&superblock, kChecked);
+  if (!sound) return {Kind::kLookCloser};
+  const bool clean = state.state == kStateClean;
+  return {clean ? Kind::kClean : Kind::kLookCloser, IdOf(superblock), superblock.commit};
+}
+
+long OpenLocked(const char* path, bool for_writing) {
+  const int flags = (for_writing ? O_RDWR : O_RDONLY) | O_NONBLOCK | O_CLOEXEC;
+  const long fd = sys::Openat(AT_FDCWD, path, flags);
+  if (fd < 0 || !Journal::IsOne(static_cast<int>(fd))) return fd;
+  return OpenMemoryOf(path, static_cast<int>(fd), for_writing);
+}
+
+}  // namespace nvcache::pool

@@ -1,0 +1,253 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Pools with their journal on a disk (docs/disk.md): programs as they are say what is durable; then they are killed, and
+the machine loses its power. Journal and files lie on one ext4, which is shut down without writing anything more; the
+pool's memory is removed. After the recovery all that was said is there.
+
+Each round of `losses` takes a workload of tests/power, and after each death, of the writer alone or of all with the power,
+another writer goes on. `self_check` takes operations for acknowledged that nobody has done, and `without_journal` leaves
+the recovery out: both must be found.
+
+Exit code 77 where a file system cannot be mounted and shut down."""
+
+import collections
+import contextlib
+import os
+import pathlib
+import random
+import re
+import signal
+import subprocess
+import time
+
+import kit
+from kit import Bench, Failure, check, command, say, until
+from kit.disks import PowerDisk, needs_power_failures
+
+POOL_SIZE = "16M"
+DISK_SIZE = 400 << 20
+# Of tests/power. What the pool's calls wait for, and after what an operation is acknowledged; `behind`: so many of the
+# newest operations the program itself may lose (SQLite does not sync the folder after a commit with FULL); `restarts`:
+# the checker knows of more than one operation that was under way, so that one writer may follow another.
+Workload = collections.namedtuple("Workload", "commit promise rules behind restarts")
+
+
+def workload(commit="fsync", promise="fsync", rules=("auto", "always"), behind=0, restarts=True):
+    return Workload(commit, promise, rules, behind, restarts)
+
+
+WORKLOADS = {
+    **{f"records-{how}": workload() for how in ("fsync", "fdatasync", "dsync", "rwf", "msync", "syncfs")},
+    "replace": workload(), "maildir-synced": workload(rules=("auto",)),
+    "sqlite-wal": workload(), "sqlite-delete": workload(), "sqlite-full": workload(behind=1),
+    "rocksdb": workload(),
+    "raw": workload("write", "mirrored"), "names": workload("write", "mirrored", ("auto",), restarts=False),
+    "recreate": workload("write", "mirrored", restarts=False), "rotate": workload("write", "mirrored", restarts=False),
+}
+
+
+class Machine:
+    """One that has a journal and files on a disk of its own."""
+
+    def __init__(self, bench, disk, options, name, choice):
+        self.bench, self.disk, self.options, self.name, self.choice = bench, disk, options, name, choice
+        self.kind = WORKLOADS[name]
+        self.rule = choice.choice(self.kind.rules)
+        self.pool = disk.folder / "pool"
+        self.data = disk.folder / "data"
+        self.writer = self.sink = self.output = None
+        self.lives = self.known = self.found = 0
+        for path in (name, *(("common/a", "common/b") if name.startswith("names") else ())):
+            (self.data / path).mkdir(parents=True)
+        command(bench.nvcache, "create", self.pool, "--size", POOL_SIZE, "--commit", self.kind.commit)
+        disk.sync()
+
+    @property
+    def memory(self):
+        st = os.stat(self.pool)
+        return next(iter(pathlib.Path("/dev/shm").glob(f"nvcache-*-{st.st_dev:08x}-{st.st_ino:016x}")), None)
+
+    def agent(self, mode, what):
+        return [self.options.agent, mode, self.data, str(self.options.seed), self.kind.promise, what]
+
+    def environment(self):
+        return {**kit.without_nvcache(), "FOUND": str(self.bench.folder / "found"), "NVCACHE_NOTICE": "0"}
+
+    def write(self):
+        self.lives += 1
+        self.output = self.bench.folder / f"acknowledged{self.lives}"
+        words = [self.bench.nvcache, "run", "--pool", self.pool, "--dram", "1M", "--required", "--write-back", self.rule,
+                 "--", *self.agent("work", self.name)]
+        # By a pipe: the program's own writes to a file might wait for the journal.
+        with open(self.output, "ab") as output, open(self.bench.folder / "writer.log", "ab") as log:
+            self.sink = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=output)
+            self.writer = subprocess.Popen([str(word) for word in words], stdin=subprocess.DEVNULL,
+                                           stdout=self.sink.stdin, stderr=log, env=self.environment())
+            self.sink.stdin.close()
+
+    def said(self, what="@acked"):
+        """The newest number of this life's writer, in whole lines; 0 if none."""
+        lines = self.output.read_text().split("\n")[:-1]
+        return next((int(line.split()[2]) for line in reversed(lines) if line.startswith(f"{what} ")), 0)
+
+    def acknowledged(self):
+        return max(self.known, self.said())
+
+    def await_more(self, count):
+        goal = self.acknowledged() + count
+        until(lambda: self.acknowledged() >= goal or self.writer.poll() is not None, "more is acknowledged", 60)
+        check(self.acknowledged() >= goal, f"the writer has ended: {self.complaint()}")
+
+    def complaint(self):
+        found = re.search(r"^@bad .*", self.output.read_text(), re.MULTILINE)
+        log = (self.bench.folder / "writer.log").read_text(errors="replace")
+        return found.group(0) if found else f"exit code {self.writer.poll()}: {log[-500:]}"
+
+    def users(self):
+        """The processes that have its memory mapped."""
+        found = []
+        for maps in pathlib.Path("/proc").glob("[0-9]*/maps"):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+                if self.memory is not None and str(self.memory) in maps.read_text(errors="replace"):
+                    found.append(int(maps.parent.name))
+        return found
+
+    def kill_users(self):
+        for pid in self.users():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def kill(self):
+        self.writer.kill()
+        self.writer.wait()
+        until(lambda: self.kill_users() or not self.users(), "the end of the pool's processes", 60)
+        self.sink.wait(30)
+
+    def lose(self):
+        """The processes go, and what the file system has not made durable, in any order; and the memory."""
+        if self.choice.random() < 0.5:
+            self.disk.shut_down()
+            self.kill()
+        else:
+            self.kill()
+            self.disk.shut_down()
+        memory = self.memory
+        check(memory is not None, "the pool has no memory")
+        memory.unlink()
+        self.disk.again()
+
+    def recover(self):
+        done = subprocess.run([self.bench.nvcache, "recover", self.pool], text=True, check=False, timeout=120,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=kit.without_nvcache())
+        check(done.returncode == 0, f"recovery: exit code {done.returncode}: {done.stdout}")
+
+    def interrupt_recovery(self):
+        """It is killed, and perhaps its machine loses its power again."""
+        with subprocess.Popen([self.bench.nvcache, "recover", self.pool], stdout=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL, env=kit.without_nvcache()) as process:
+            time.sleep(self.choice.uniform(0, 0.15))
+            process.kill()
+            process.wait()
+        if self.choice.random() < 0.5:
+            self.disk.shut_down()
+            if self.memory is not None:
+                self.memory.unlink()
+            self.disk.again()
+
+    def verify(self, more=0):
+        acknowledged = self.acknowledged() + more
+        what = f"{self.name}:{max(acknowledged - self.kind.behind, 0)}:{max(self.said('@next'), self.found)}"
+        done = subprocess.run([str(word) for word in self.agent("verify", what)], check=False, text=True, timeout=120,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=self.environment())
+        found = re.search(r"^@found \S+ (\d+)$", done.stdout, re.MULTILINE)
+        check(done.returncode == 0 and found, f"{self.name}, {acknowledged} acknowledged: {done.stdout}")
+        acknowledged -= self.known
+        self.known = self.found = int(found.group(1))
+        self.disk.sync()  # the checker is a program without NVCache
+        return acknowledged
+
+
+@contextlib.contextmanager
+def machine_of(options, seed):
+    choice = random.Random(seed)
+    names = options.workload or [*WORKLOADS]
+    name = names[seed % len(names)]
+    with Bench(options) as bench, PowerDisk(bench, DISK_SIZE) as disk:
+        machine = Machine(bench, disk, options, name, choice)
+        try:
+            yield machine
+        except Failure as failure:
+            raise Failure(f"{name}, rule {machine.rule}, life {machine.lives}: {failure}") from None
+        finally:
+            if machine.writer is not None and machine.writer.poll() is None:
+                machine.kill()
+            if machine.memory is not None:
+                machine.memory.unlink()
+
+
+def losses(options, seed):
+    """How many operations were acknowledged."""
+    done = 0
+    with machine_of(options, seed) as machine:
+        for _ in range(3 if machine.kind.restarts else 1):
+            machine.write()
+            machine.await_more(machine.choice.randrange(1, 60))
+            if machine.choice.random() < 0.7:
+                machine.lose()
+                for _ in range(machine.choice.choice((0, 0, 1, 2))):
+                    machine.interrupt_recovery()
+            else:
+                machine.kill()
+            machine.recover()
+            done += machine.verify()
+    return done
+
+
+def self_check(options, seed):
+    options.workload = ["records-fsync"]
+    with machine_of(options, seed) as machine:
+        machine.write()
+        machine.await_more(20)
+        machine.lose()
+        machine.recover()
+        try:
+            machine.verify(more=50)
+        except Failure:
+            return 1
+    raise Failure("operations that nobody has done were found")
+
+
+def without_journal(options, seed):
+    """What the test would find if the journal had nothing: the memory is gone, and so is what only that had."""
+    options.workload = ["records-fsync"]
+    with machine_of(options, seed) as machine:
+        machine.write()
+        machine.await_more(20)
+        machine.lose()
+        try:
+            machine.verify()
+        except Failure:
+            return 1
+    raise Failure("all that was acknowledged is there without a recovery")
+
+
+def main():
+    parser = kit.arguments(__doc__, rounds=len(WORKLOADS), seed=True)
+    parser.add_argument("--agent", required=True, type=lambda path: pathlib.Path(path).resolve())
+    parser.add_argument("--workload", action="append", choices=WORKLOADS, help="of these; else of all, by turns")
+    options = parser.parse_args()
+    needs_power_failures(options)
+
+    def play(case):
+        done = kit.rounds(options, lambda seed: case(options, seed), long=15)
+        say(f"         {len(done)} rounds, {sum(done)} acknowledged")
+
+    def once(case):
+        case(options, options.seed)
+
+    kit.main(options, {"losses": lambda: play(losses), "self_check": lambda: once(self_check),
+                       "without_journal": lambda: once(without_journal)})
+
+
+if __name__ == "__main__":
+    main()
