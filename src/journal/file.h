@@ -26,7 +26,7 @@ class Buffer {
   size_t size_;
 };
 
-// Opens it so that a write has reached the disk when it returns. Or a negated errno.
+// Opens it, past the page cache. Or a negated errno.
 long Open(const char* path, bool for_writing);
 // The newest whole header of the file behind `fd`, however that was opened. 0; -EINVAL: it is no
 // journal; -EPROTO: one of another version; -EBADMSG: neither header is whole, or the file is
@@ -34,8 +34,14 @@ long Open(const char* path, bool for_writing);
 long ReadHeader(int fd, Header* header);
 // Stores it, durably, beside the one before. `fd` is from Open().
 long WriteHeader(int fd, Header header);
-// Writes all of a batch, or a header, once. 0, or a negated errno.
-long Write(int fd, const uint8_t* bytes, uint64_t n, uint64_t place);
+// Writes all of a batch, or a header, once, durably. `how`: Header::how. 0, or a negated errno.
+long Write(int fd, const uint8_t* bytes, uint64_t n, uint64_t place, uint32_t how = kWriteThrough);
+// Tries both ways with zeros, in a file full of zeros. The faster one, and how long it took.
+struct Speed {
+  uint32_t how;
+  uint64_t ns;  // the median
+};
+Speed Measure(int fd);
 
 // nullptr, or why no journal can lie on the file system of `fd`.
 const char* WhyNot(int fd);

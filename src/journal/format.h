@@ -35,7 +35,9 @@ struct Header {
   uint64_t half_size;
   uint64_t first;  // the first batch of that memory's: all before it were whole when it was made
   uint32_t life;   // counts the memories, from 1 on: block life % 2 has its header
-  uint32_t crc;    // CRC-32C of the bytes before it
+  uint32_t how;    // kWriteThrough or kWriteAndFlush, whichever was faster when it was made
+  uint32_t zero;
+  uint32_t crc;  // CRC-32C of the bytes before it
 };
 static_assert(offsetof(Header, magic) == 0);
 static_assert(offsetof(Header, version) == 8);
@@ -46,8 +48,15 @@ static_assert(offsetof(Header, pool_size) == 48);
 static_assert(offsetof(Header, half_size) == 56);
 static_assert(offsetof(Header, first) == 64);
 static_assert(offsetof(Header, life) == 72);
-static_assert(offsetof(Header, crc) == 76);
-static_assert(sizeof(Header) == 80 && sizeof(Header) <= 512);  // a sector is written whole
+static_assert(offsetof(Header, how) == 76);
+static_assert(offsetof(Header, zero) == 80);
+static_assert(offsetof(Header, crc) == 84);
+static_assert(sizeof(Header) == 88 && sizeof(Header) <= 512);  // a sector is written whole
+
+// Header::how: a write that is durable when it returns, which the disk may do at once, or slowly;
+// or a write and a flush of the disk.
+inline constexpr uint32_t kWriteThrough = 0;
+inline constexpr uint32_t kWriteAndFlush = 1;
 
 // BatchHeader::flags.
 inline constexpr uint32_t kEndsRound = 1;  // with the batches since the last one that ended one

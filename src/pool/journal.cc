@@ -135,6 +135,7 @@ long Journal::Create(int fd, const uint8_t* image, uint64_t bytes) {
   header.half_size = journal::HalfBytes(superblock.pool_size);
   header.first = 1;
   header.life = 1;
+  header.how = journal::Measure(fd).how;
   journal::BatchHeader first = {};
   first.sequence = 1;
   first.bound = 1;

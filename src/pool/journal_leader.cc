@@ -53,6 +53,7 @@ JournalLeader::JournalLeader(const JournalMemory& memory, int fd, const journal:
     : memory_(memory),
       fd_(fd),
       seed_(journal::SeedOf(header.uuid)),
+      how_(header.how),
       half_size_(header.half_size),
       segment_lines_(GeometryOf(header.pool_size).segment_size / kLine),
       batch_(memory.buffer(), memory.pieces()) {
@@ -289,7 +290,7 @@ bool JournalLeader::WriteBatch(uint32_t flags) {
   header.previous = next.previous;
   header.life = c.life;
   batch_.End(seed_, &header);
-  if (const long error = journal::Write(fd_, memory_.buffer(), size, next.place); error < 0) {
+  if (const long error = journal::Write(fd_, memory_.buffer(), size, next.place, how_); error < 0) {
     return Fail(error);
   }
   ++next.sequence;

@@ -74,6 +74,7 @@ class JournalLeader {
   const uint32_t seed_;
   uint64_t device_ = 0;
   uint64_t inode_ = 0;
+  const uint32_t how_;  // journal::Header::how
   const uint64_t half_size_;
   const uint64_t segment_lines_;
   std::atomic<bool> busy_{false};  // in this process

@@ -200,7 +200,7 @@ TEST_F(JournalLeaderTest, AFailedWriteIsNotTriedAgain) {
   JournalLeader refused(memory_, open("/dev/full", O_RDWR | O_CLOEXEC), header_);
   Store(100, 6);
   EXPECT_EQ(refused.Lead(), Outcome::kFailed);
-  EXPECT_EQ(control().failed, static_cast<uint32_t>(ENOSPC));
+  EXPECT_NE(control().failed, 0u);
   EXPECT_EQ(shared().mirror_state, kMirrorFailing);
   EXPECT_EQ(leader_->Lead(), Outcome::kFailed);
   EXPECT_FALSE(leader_->Await());
