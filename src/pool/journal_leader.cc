@@ -10,6 +10,7 @@
 
 #include "src/journal/file.h"
 #include "src/pool/byte_locks.h"
+#include "src/sys/bits.h"
 #include "src/sys/check.h"
 #include "src/sys/kernel.h"
 #include "src/sys/lock.h"
@@ -187,7 +188,7 @@ void JournalLeader::TakeWords() {
   word_count_ = pages_ = 0;
   memory_.marks().TakeWords([this](uint64_t index, uint64_t bits) {
     memory_.words()[word_count_++] = {index, bits};
-    pages_ += static_cast<uint64_t>(std::popcount(bits));
+    pages_ += sys::CountBits(bits);
   });
 }
 
@@ -227,7 +228,7 @@ uint64_t JournalLeader::MarkNeededIn(uint64_t word) const {
     if (!IsZero(lines + i * kLine)) bits |= uint64_t{1} << i;
   }
   if (bits != 0) memory_.marks().SetLines(word, bits);
-  return static_cast<uint64_t>(std::popcount(bits));
+  return sys::CountBits(bits);
 }
 
 // About so many bytes; to look at a line counts as well.
@@ -260,7 +261,7 @@ bool JournalLeader::WriteWords() {
 // The list, the marks, the lines: so none is lost with us, and none that is stored to afterwards.
 bool JournalLeader::WriteWord(uint64_t word) {
   const uint64_t bits = memory_.marks().LinesOf(word);
-  if (!batch_.HasRoom(static_cast<uint64_t>(std::popcount(bits))) && !WriteBatch(0)) return false;
+  if (!batch_.HasRoom(sys::CountBits(bits)) && !WriteBatch(0)) return false;
   if (bits == 0) return true;
   JournalControl& c = control();
   const uint32_t taken = Of(c.taken).load();
