@@ -80,6 +80,7 @@ JournalLeader::Outcome JournalLeader::Lead() {
     return Outcome::kBusy;
   }
   Lsn published = 0;
+  Gather();
   const bool done = Of(control().failed).load() == 0 && Round(&published);
   if (done) words().RaiseMirrored(published);
   ReleaseByte(fd_, kLeaderByte);
@@ -138,6 +139,19 @@ void JournalLeader::TakeOver() {
 
 // ---------------------------------------------------------------------------------------------
 // A round.
+
+// The bell before the bound: who has rung has drawn his LSN.
+void JournalLeader::Gather() {
+  JournalControl& c = control();
+  const auto came = [&] { return words().bell() - c.bell; };
+  if (c.served > 1 && came() < c.served) {
+    const uint64_t until = sys::Now(CLOCK_MONOTONIC) + c.patience_ns;
+    while (came() < c.served && sys::Now(CLOCK_MONOTONIC) < until) sys::Call(SYS_sched_yield);
+    c.patience_ns = came() < c.served ? std::max(c.patience_ns / 2, c.took_ns / 16) : c.took_ns / 2;
+  }
+  c.served = came();
+  c.bell += c.served;
+}
 
 bool JournalLeader::Round(Lsn* published) {
   JournalControl& c = control();
@@ -291,9 +305,11 @@ bool JournalLeader::WriteBatch(uint32_t flags) {
   header.previous = next.previous;
   header.life = c.life;
   batch_.End(seed_, &header);
+  const uint64_t begin = sys::Now(CLOCK_MONOTONIC);
   if (const long error = journal::Write(fd_, memory_.buffer(), size, next.place, how_); error < 0) {
     return Fail(error);
   }
+  c.took_ns = sys::Now(CLOCK_MONOTONIC) - begin;
   ++next.sequence;
   next.place += size;
   next.previous = header.body_crc;

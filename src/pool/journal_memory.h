@@ -33,6 +33,12 @@ struct alignas(64) JournalControl {
   uint64_t quiet;       // no group has an LSN from there on and lines in the journal; 0: not known
   uint64_t last_round;  // bytes of the round before
   uint64_t every_line;  // 1: nobody has said yet which segments are in use
+  // Who waits together goes on together (JournalLeader::Gather): the bell when the round before was
+  // begun, how many it served, how long its writes took, and for how long it pays to wait for them.
+  uint32_t bell;
+  uint32_t served;
+  uint64_t took_ns;
+  uint64_t patience_ns;
 
   // Rounds that were begun, and that are in the journal. What was marked before `begun` went up is
   // in the journal when `done` has reached it.

@@ -12,6 +12,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -192,6 +193,52 @@ TEST_F(JournalLeaderTest, TakesOverFromADeadOne) {
   Read();
   EXPECT_EQ(Found(100), 5u);
   EXPECT_EQ(Found(40 * 64), 6u);
+}
+
+// Two of three that were served together have come again: the third is waited for.
+TEST_F(JournalLeaderTest, WhoWasServedTogetherIsWaitedFor) {
+  constexpr uint64_t kLongNs = 60'000'000'000;
+  View view;
+  view.base = memory_.base();
+  const MirrorWords words(view);
+  control().served = 3;
+  control().patience_ns = kLongNs;
+  words.RingBell();
+  words.RingBell();
+  Store(100, 1);
+  std::thread leader([this] {
+    while (leader_->Lead() == Outcome::kBusy) sched_yield();
+  });
+  // It has the lock while it waits.
+  const sys::Descriptor look(open(sys::LinkTo(fd_).c_str(), O_RDWR | O_CLOEXEC));
+  while (HoldByte(look.get(), kLeaderByte, false)) {
+    ReleaseByte(look.get(), kLeaderByte);
+    ASSERT_EQ(std::atomic_ref(control().begun).load(), 0u) << "it did not wait for the third";
+    sched_yield();
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(std::atomic_ref(control().begun).load(), 0u);
+  Store(101, 2);
+  words.RingBell();
+  leader.join();
+  EXPECT_EQ(control().served, 3u);
+  EXPECT_EQ(control().bell, 3u);
+  Read();
+  EXPECT_EQ(Found(101), 2u);
+}
+
+// One of them does not come: the next time he is waited for less, and then not at all.
+TEST_F(JournalLeaderTest, WhoDoesNotComeIsNotWaitedForAgain) {
+  View view;
+  view.base = memory_.base();
+  control().served = 2;
+  control().took_ns = 1600;
+  control().patience_ns = 800;
+  MirrorWords(view).RingBell();
+  Store(100, 1);
+  ASSERT_EQ(leader_->Lead(), Outcome::kLed);
+  EXPECT_EQ(control().served, 1u);
+  EXPECT_EQ(control().patience_ns, 400u);
 }
 
 TEST_F(JournalLeaderTest, AFailedWriteIsNotTriedAgain) {
