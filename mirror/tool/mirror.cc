@@ -321,7 +321,7 @@ void MirrorProcess::Drain(mirror::Position position) {
     try {
       while (done < to_drain_) {
         done = to_drain_;
-        AwaitDisk(arguments_.pool);
+        if (!AwaitDisk(arguments_.pool)) throw Failure{kFailed, "the pool cannot be looked at"};
       }
     } catch (const Failure& failure) {
       Say(failure.text);

@@ -18,18 +18,22 @@
 
 #include <CLI/App.hpp>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <sstream>
+#include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "recovery/tool/commands.h"
 #include "recovery/tool/libpmem.h"
 #include "recovery/tool/take.h"
+#include "recovery/tool/wait.h"
 #include "src/pool/glance.h"
 #include "src/sys/kernel.h"
 #include "src/sys/thread.h"
@@ -105,6 +109,32 @@ int OpenFileSystem(uint64_t device) {
   return -1;
 }
 
+// On a thread of its own; the engine's adopts the dead.
+vfs::CheckpointerHost::Disk BringToDisk(const char* pool) {
+  using Disk = vfs::CheckpointerHost::Disk;
+  static std::atomic<Disk> disk{Disk::kLacksSome};
+  static bool is_under_way = false;
+  if (std::exchange(is_under_way, true)) {
+    is_under_way = disk == Disk::kLacksSome;
+    return disk;
+  }
+  disk = Disk::kLacksSome;
+  const auto bring = [path = std::string(pool)] {
+    try {
+      disk = AwaitDisk(path, Dead::kTheirs) ? Disk::kHasAll : Disk::kRefuses;
+    } catch (const Failure&) {
+      disk = Disk::kRefuses;
+    }
+  };
+  try {
+    std::thread(bring).detach();
+  } catch (const std::system_error&) {
+    is_under_way = false;
+    return Disk::kRefuses;
+  }
+  return Disk::kLacksSome;
+}
+
 void StopOnSignals() {
   struct sigaction action = {};
   action.sa_handler = [](int) { stopped = 1; };
@@ -173,7 +203,7 @@ int Serve(const CheckpointerArguments& arguments) {
   for (std::string& setting : settings) environment.push_back(setting.data());
   environment.push_back(nullptr);
   static vfs::Checkpointer checkpointer(
-      {OpenFileSystem, [] { return stopped != 0; }, arguments.stays});
+      {OpenFileSystem, BringToDisk, [] { return stopped != 0; }, arguments.stays});
   return checkpointer.Run(sys::kOwnThreads, environment.data(), post) ? kOk : kFailed;
 }
 

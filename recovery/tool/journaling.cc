@@ -17,6 +17,7 @@ Journaling FindJournaling(const pool::Pool& pool) {
   const pool::JournalControl& control = pool.journal();
   journaling.commit = pool.view().superblock->commit;
   journaling.failed = pool::Peek(control.failed);
+  journaling.state = pool::MirrorWords(pool.view()).state();
   journaling.batches = pool::Peek(control.batches);
   journaling.rounds = pool::Peek(control.rounds);
   journaling.bytes = pool::Peek(control.bytes);
@@ -29,8 +30,12 @@ std::string JournalText(const Journaling& journaling) {
       fmt::format("{}, {}, since its memory was made", Many(journaling.batches, "write", "writes"),
                   Size(journaling.bytes));
   if (journaling.failed == 0) return done;
-  return fmt::format("has failed ({}), and calls that wait for it fail with EIO; {}",
-                     ErrorName(static_cast<int>(journaling.failed)), done);
+  const char* const meaning = journaling.state == pool::kMirrorReal ? "syncs are real"
+                              : journaling.state == pool::kMirrorLeaving
+                                  ? "syncs wait until all is on the disk"
+                                  : "calls that wait for it fail with EIO";
+  return fmt::format("has failed ({}), and {}; {}", ErrorName(static_cast<int>(journaling.failed)),
+                     meaning, done);
 }
 
 Json JournalJson(const Journaling& journaling) {

@@ -17,6 +17,7 @@ struct Journaling {
   bool there = false;  // the pool has a journal
   uint32_t commit = pool::kCommitOwn;
   uint32_t failed = 0;  // errno
+  uint32_t state = pool::kMirrorNone;
   // Since its memory was made.
   uint64_t batches = 0;
   uint64_t rounds = 0;

@@ -28,6 +28,7 @@
 #include "recovery/tool/pool_list.h"
 #include "recovery/tool/summary.h"
 #include "recovery/tool/text.h"
+#include "src/pool/glance.h"
 #include "src/replay/replay.h"
 #include "src/sys/kernel.h"
 
@@ -95,6 +96,18 @@ void Conclude(const RecoverArguments& arguments, const std::string& path, const 
   }
 }
 
+// The pool is clean, and its journal, if it has failed, does not know that. (Pool::MarkClean has
+// tried already.)
+void LeaveJournal(pool::Pool* pool, const std::string& path, Result* result) {
+  if (!pool->has_journal() || pool::Peek(pool->journal().failed) == 0) return;
+  if (pool->own_journal().MakeVoid() == 0) return;
+  result->status = kFailed;
+  result->message = fmt::format(
+      "pool {}: all is in the files, but its journal cannot be written: remove it, for another "
+      "recovery would bring old bytes back",
+      Printable(path));
+}
+
 // Prints what it found, unless it is to be JSON.
 void RecoverPool(const RecoverArguments& arguments, const ListedPool& listed,
                  const std::string& label, Result* result) {
@@ -118,6 +131,20 @@ void RecoverPool(const RecoverArguments& arguments, const ListedPool& listed,
     PrintText(findings);
   }
   Conclude(arguments, listed.path, findings, result);
+  if (result->status == kOk && !arguments.dry_run) LeaveJournal(&pool, listed.path, result);
+}
+
+// True: its journal had failed while it was used.
+bool IsVoid(const ListedPool& listed, const RecoverArguments& arguments, Result* result) {
+  if (pool::GlanceAt(listed.path.c_str()).kind != pool::Glance::Kind::kVoid) return false;
+  result->json["clean"] = true;
+  result->json["void"] = true;
+  if (!arguments.json) {
+    fmt::print(
+        "nothing to do: the journal had failed, and the files have all it promised; make the "
+        "pool anew\n");
+  }
+  return true;
 }
 
 Result RecoverOne(const RecoverArguments& arguments, const ListedPool& listed,
@@ -131,6 +158,7 @@ Result RecoverOne(const RecoverArguments& arguments, const ListedPool& listed,
       if (!arguments.json) fmt::print("not there\n");
       return result;
     }
+    if (IsVoid(listed, arguments, &result)) return result;
     RecoverPool(arguments, listed, label, &result);
   } catch (const Failure& failure) {
     result.status = failure.status;

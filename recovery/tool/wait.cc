@@ -135,25 +135,27 @@ int RunAsChild(const std::function<void()>& become) {
   return status;
 }
 
-void AwaitDisk(const std::string& path) {
+bool AwaitDisk(const std::string& path, Dead dead) {
   ScopedPool pool;
   pool::Problem problem;
-  if (!pool.Open(path.c_str(), pool::Mode::kInspect, kAnyMemory, nullptr, &problem)) return;
+  if (!pool.Open(path.c_str(), pool::Mode::kInspect, kAnyMemory, nullptr, &problem)) return false;
   const pool::Seats& seats = pool.seats();
   const pool::Lsn end = seats.next_lsn().load();
   const Wish wish(path, Wish::kHurry);
   Progress progress("bringing to the disk");
   Stall stall(pool, path);
   for (uint64_t most = 0; pool.dirty();) {
-    if (!seats.AnybodyLives() || seats.HasOrphans(pool::kNoSeat)) RecoverDead(path);
+    const bool left = !seats.AnybodyLives() || seats.HasOrphans(pool::kNoSeat);
+    if (left && dead == Dead::kOurs) RecoverDead(path);
     seats.WakeCheckpointer();
     const Pending pending = FindPending(pool, kLook);
-    if (pending.oldest == 0 ? pending.complete : pending.oldest >= end) return;
+    if (pending.oldest == 0 ? pending.complete : pending.oldest >= end) break;
     most = std::max(most, pending.bytes);
     progress.Update(most - pending.bytes, most);
     stall.Look(pending);
     std::this_thread::sleep_for(kPause);
   }
+  return true;
 }
 
 int EndAs(int wait_status) {

@@ -14,8 +14,10 @@ namespace nvcache::tool {
 int RunAsChild(const std::function<void()>& become);
 
 // Until nothing is pending in the pool that was by now, in whatever process. A Failure if something
-// cannot be brought to the disk.
-void AwaitDisk(const std::string& pool);
+// cannot be brought to the disk. False: there is no such pool that can be looked at. What the dead
+// have left is recovered here, or it is `theirs` who have the pool.
+enum class Dead { kOurs, kTheirs };
+bool AwaitDisk(const std::string& pool, Dead dead = Dead::kOurs);
 
 // The exit status, or the signal, with which that program ended.
 int EndAs(int wait_status);

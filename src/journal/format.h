@@ -36,7 +36,8 @@ struct Header {
   uint64_t first;  // the first batch of that memory's: all before it were whole when it was made
   uint32_t life;   // counts the memories, from 1 on: block life % 2 has its header
   uint32_t how;    // kWriteThrough or kWriteAndFlush, whichever was faster when it was made
-  uint32_t zero;
+  // 1: it has failed, and the files have all that was acknowledged. The ring says nothing any more.
+  uint32_t is_void;
   uint32_t crc;  // CRC-32C of the bytes before it
 };
 static_assert(offsetof(Header, magic) == 0);
@@ -49,7 +50,7 @@ static_assert(offsetof(Header, half_size) == 56);
 static_assert(offsetof(Header, first) == 64);
 static_assert(offsetof(Header, life) == 72);
 static_assert(offsetof(Header, how) == 76);
-static_assert(offsetof(Header, zero) == 80);
+static_assert(offsetof(Header, is_void) == 80);
 static_assert(offsetof(Header, crc) == 84);
 static_assert(sizeof(Header) == 88 && sizeof(Header) <= 512);  // a sector is written whole
 

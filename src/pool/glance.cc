@@ -13,12 +13,11 @@ namespace nvcache::pool {
 namespace {
 
 // Of the journal behind `fd`, which is closed. A negated errno.
-int OpenMemoryOf(const char* path, int fd, bool for_writing) {
+int OpenMemoryOf(const char* path, int fd, bool for_writing, journal::Header* header) {
   struct stat st = {};
   const long error = sys::Fstat(fd, &st);
   sys::Close(fd);
-  journal::Header header;
-  return static_cast<int>(error < 0 ? error : Journal::OpenMemory(path, st, for_writing, &header));
+  return static_cast<int>(error < 0 ? error : Journal::OpenMemory(path, st, for_writing, header));
 }
 
 }  // namespace
@@ -30,8 +29,10 @@ Glance GlanceAt(const char* path) {
   if (opened < 0) return {opened == -ENOENT ? Kind::kMissing : Kind::kLookCloser};
   auto fd = static_cast<int>(opened);
   if (Journal::IsOne(fd)) {
-    fd = OpenMemoryOf(path, fd, false);
-    if (fd < 0) return {fd == -ENOENT ? Kind::kLost : Kind::kLookCloser};
+    journal::Header header = {};
+    fd = OpenMemoryOf(path, fd, false, &header);
+    if (fd < 0 && fd != -ENOENT) return {Kind::kLookCloser};
+    if (fd < 0) return {header.is_void != 0 ? Kind::kVoid : Kind::kLost};
   }
   Superblock superblock = {};
   StateRecord state = {};
@@ -51,7 +52,8 @@ long OpenLocked(const char* path, bool for_writing) {
   const int flags = (for_writing ? O_RDWR : O_RDONLY) | O_NONBLOCK | O_CLOEXEC;
   const long fd = sys::Openat(AT_FDCWD, path, flags);
   if (fd < 0 || !Journal::IsOne(static_cast<int>(fd))) return fd;
-  return OpenMemoryOf(path, static_cast<int>(fd), for_writing);
+  journal::Header header;
+  return OpenMemoryOf(path, static_cast<int>(fd), for_writing, &header);
 }
 
 }  // namespace nvcache::pool

@@ -13,8 +13,9 @@ namespace nvcache::pool {
 // At a glance, for a program that may never use it. Not for a devdax device.
 struct Glance {
   // kClean: this is a pool, no process uses it, and nothing is pending. kLost: it has a journal,
-  // and its memory is gone, so it has to be recovered.
-  enum class Kind { kClean, kMissing, kLookCloser, kLost };
+  // and its memory is gone, so it has to be recovered. kVoid: the same, but the journal had failed,
+  // and the files have all that it promised.
+  enum class Kind { kClean, kMissing, kLookCloser, kLost, kVoid };
   Kind kind;
   uint64_t id = 0;  // its id(), if it is a pool; else 0
   uint32_t commit = kCommitOwn;

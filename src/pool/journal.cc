@@ -147,6 +147,16 @@ long Journal::Create(int fd, const uint8_t* image, uint64_t bytes) {
   return error < 0 ? error : journal::WriteHeader(fd, header);
 }
 
+// In the block of the header before: this one stays until that is whole.
+long Journal::MakeVoid() const {
+  journal::Header header;
+  if (const long error = journal::ReadHeader(fd_, &header); error < 0) return error;
+  if (header.is_void != 0) return 0;
+  header.is_void = 1;
+  ++header.life;
+  return journal::WriteHeader(fd_, header);
+}
+
 // ---------------------------------------------------------------------------------------------
 // The memory.
 
@@ -209,6 +219,12 @@ bool Journal::Take(const char* path, const struct stat& st, long* memory, Proble
     sys::Pause(kPauseNs);
   }
   *memory = OpenMemory(path, st, true, &header_);
+  if (*memory == -ENOENT && header_.is_void != 0) {
+    ReleaseByte(fd_, kMakerByte);
+    return Fail(problem, path, ENODATA,
+                "has failed as a journal, and the files have all it promised",
+                "remove it, and make the pool anew");
+  }
   if (*memory == -ENOENT && Make(path, st, problem)) {
     *memory = OpenMemory(path, st, true, &header_);
   } else if (*memory == -ENOENT) {

@@ -30,6 +30,11 @@ class Journal {
   // but for zeros at its end are `image`. `fd` is from journal::Open(). 0, or a negated errno.
   static long Create(int fd, const uint8_t* image, uint64_t bytes);
 
+  // It has failed, and the files have all that was acknowledged: nothing in the ring is ever to be
+  // applied. In memory that is there, the pool stays what it is. 0, or a negated errno: the ring
+  // may count still.
+  long MakeVoid() const;
+
   // The path of the memory that belongs to a journal, by uuid and file.
   using MemoryPath = sys::Text<96>;
   static MemoryPath PathOf(const journal::Header& header, const struct stat& st);

@@ -326,11 +326,11 @@ bool JournalLeader::WriteBatch(uint32_t flags) {
 // the first one has taken older bytes with it.
 bool JournalLeader::Fail(long error) {
   Of(control().failed).store(static_cast<uint32_t>(-error));
-  words().SetState(kMirrorFailing);
+  words().SetState(kMirrorLeaving);
   sys::Text<160> text;
   text.Append("the pool's journal cannot be written, error ");
   text.AppendNumber(static_cast<uint64_t>(-error));
-  text.Append(": every sync that waits for it fails from now on");
+  text.Append(": syncs go to the disk from now on; make a new pool");
   sys::Report(text.c_str());
   return false;
 }

@@ -69,6 +69,10 @@ void MirrorWords::SetState(uint32_t state) const {
   TakeTurn();
 }
 
+void MirrorWords::ChangeState(uint32_t from, uint32_t to) const {
+  if (Of(shared_.mirror_state).compare_exchange_strong(from, to)) TakeTurn();
+}
+
 bool MirrorWords::RaiseMirrored(Lsn position) const {
   if (position <= mirrored()) return false;
   Of(shared_.mirrored).store(position);

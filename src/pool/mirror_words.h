@@ -58,6 +58,8 @@ class MirrorWords {
   // The two halves of that: nobody is woken before TakeTurn().
   bool RaiseMirrored(Lsn position) const;
   void TakeTurn() const;
+  // Instead of `from`, if it is still that.
+  void ChangeState(uint32_t from, uint32_t to) const;
   uint32_t bell() const { return Of(shared_.mirror_bell).load(); }
   void AwaitBell(uint32_t seen, uint64_t timeout_ns) const;
 

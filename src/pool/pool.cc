@@ -393,6 +393,8 @@ void Pool::MarkClean() {
   pmem::Store(record->state, kStateClean);
   pmem::Pwb(record, sizeof(*record), Step::kClean);
   pmem::Psync(Step::kCleanDurable);
+  // The journal does not hear of it any more.
+  if (journal_.is_open() && Peek(journal().failed) != 0) journal_.MakeVoid();
 }
 
 void Pool::StoreCheckpoint(Lsn checkpoint, Step step, Step durable) {

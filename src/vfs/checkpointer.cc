@@ -10,6 +10,7 @@
 
 #include <atomic>
 
+#include "src/pool/mirror_words.h"
 #include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"
 #include "src/sys/scratch.h"
@@ -66,7 +67,8 @@ bool Checkpointer::Run(const Host& threads, char** environment, int post) {
     const uint64_t now = sys::Now(CLOCK_MONOTONIC);
     if (used) used_ = now;
     if (!engine.attached() && !host_.stays && now - used_ >= kIdleNs) break;
-    const bool soon = seats.MustHurry() || (engine.attached() && seats.CountLeft() > 0);
+    const bool soon =
+        seats.MustHurry() || MustLeaveJournal() || (engine.attached() && seats.CountLeft() > 0);
     seats.AwaitBell(bell, seats.AnybodyCaches() ? kCachedLookNs : soon ? kShortLookNs : kLookNs);
   }
   End();
@@ -103,6 +105,7 @@ bool Checkpointer::Serve() {
   engine.recovery.AdoptDead();
   ServeDescriptor();
   MoveCheckpoint();
+  LeaveJournal();
   const pool::Seats& seats = engine.pool().seats();
   const bool moves = engine.checkpoint.is_open() && seats.ThroughFailed() == 0;
   const bool used = IsUsed(seats, engine.pool().seat()) || (moves && seats.CountLeft() > 0);
@@ -198,6 +201,26 @@ void Checkpointer::MoveCheckpoint() {
     wanted_at_ = now - kLogsForNs;
   }
   engine.checkpoint.MoveSoonAbove(next - 1);
+}
+
+bool Checkpointer::MustLeaveJournal() const {
+  return watched_.has_journal() && pool::Peek(watched_.journal().failed) != 0 &&
+         pool::MirrorWords(watched_.view()).state() != pool::kMirrorReal;
+}
+
+// Nothing is acknowledged between the failed write and the state `real`. Before that, the files
+// have all that was, and the journal is void: else a later recovery would lay it over what real
+// syncs have brought there. Each turn is a sign of life to those who wait (mirror.h).
+void Checkpointer::LeaveJournal() {
+  const uint64_t now = sys::Now(CLOCK_MONOTONIC);
+  if (!MustLeaveJournal() || (refused_ != 0 && now - refused_ < kSecond)) return;
+  using Disk = CheckpointerHost::Disk;
+  const pool::MirrorWords words(engine.pool().view());
+  const Disk disk = host_.bring_to_disk(engine.pool().path());
+  if (disk == Disk::kLacksSome) return words.TakeTurn();
+  const bool left = disk == Disk::kHasAll && engine.pool().own_journal().MakeVoid() == 0;
+  refused_ = left ? 0 : now;
+  words.SetState(left ? pool::kMirrorReal : pool::kMirrorFailing);
 }
 
 // Groups left while the seat was given up are brought to the files as by any process that comes.

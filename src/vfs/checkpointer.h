@@ -21,6 +21,10 @@ namespace nvcache::vfs {
 struct CheckpointerHost {
   // A folder of the file system with this st_dev, open; -1: none can be had.
   int (*open_file_system)(uint64_t device);
+  // Begins to bring all to the disk that the pool's logs have by now, and says, asked again, how
+  // that stands; after another answer than the first it begins anew.
+  enum class Disk { kLacksSome, kHasAll, kRefuses };
+  Disk (*bring_to_disk)(const char* pool);
   // It is to end.
   bool (*stopped)();
   // Not by itself.
@@ -47,15 +51,18 @@ class Checkpointer {
   bool OpenFileSystem(uint64_t device);
   void CloseFileSystem();
   void MoveCheckpoint();
+  bool MustLeaveJournal() const;
+  void LeaveJournal();
   void End();
 
   const CheckpointerHost host_;
   pool::Pool watched_;  // looked at, whether the engine has it or not
   Deaths deaths_;       // of those who use it
   HugePages huge_pages_;
-  uint32_t rung_ = 0;   // the bell when it was answered last
-  uint64_t asked_ = 0;  // monotonic ns: when that was
-  uint64_t used_ = 0;   // the same: when the pool was seen to be used last
+  uint32_t rung_ = 0;     // the bell when it was answered last
+  uint64_t asked_ = 0;    // monotonic ns: when that was
+  uint64_t used_ = 0;     // the same: when the pool was seen to be used last
+  uint64_t refused_ = 0;  // the same: when the failed journal could not be left
   // Groups of idle processes that began to log before `cared_to_` are on the disk;
   // before `wanted_at_`, when the checkpoint has reached `wanted_`. Real-time ns; 0: nothing is
   // waited for.

@@ -12,17 +12,16 @@ Exit code 77 where a file system cannot be mounted and shut down."""
 
 import collections
 import contextlib
-import os
 import pathlib
 import random
 import re
-import signal
 import subprocess
 import time
 
 import kit
 from kit import Bench, Failure, check, command, say, until
 from kit.disks import PowerDisk, needs_power_failures
+from kit.journals import kill_users, memory_of, remove_memory
 
 POOL_SIZE = "16M"
 DISK_SIZE = 400 << 20
@@ -64,8 +63,7 @@ class Machine:
 
     @property
     def memory(self):
-        st = os.stat(self.pool)
-        return next(iter(pathlib.Path("/dev/shm").glob(f"nvcache-*-{st.st_dev:08x}-{st.st_ino:016x}")), None)
+        return memory_of(self.pool)
 
     def agent(self, mode, what):
         return [self.options.agent, mode, self.data, str(self.options.seed), self.kind.promise, what]
@@ -103,24 +101,10 @@ class Machine:
         log = (self.bench.folder / "writer.log").read_text(errors="replace")
         return found.group(0) if found else f"exit code {self.writer.poll()}: {log[-500:]}"
 
-    def users(self):
-        """The processes that have its memory mapped."""
-        found = []
-        for maps in pathlib.Path("/proc").glob("[0-9]*/maps"):
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
-                if self.memory is not None and str(self.memory) in maps.read_text(errors="replace"):
-                    found.append(int(maps.parent.name))
-        return found
-
-    def kill_users(self):
-        for pid in self.users():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-
     def kill(self):
         self.writer.kill()
         self.writer.wait()
-        until(lambda: self.kill_users() or not self.users(), "the end of the pool's processes", 60)
+        kill_users(self.pool)
         self.sink.wait(30)
 
     def lose(self):
@@ -184,8 +168,7 @@ def machine_of(options, seed):
         finally:
             if machine.writer is not None and machine.writer.poll() is None:
                 machine.kill()
-            if machine.memory is not None:
-                machine.memory.unlink()
+            remove_memory(machine.pool)
 
 
 def losses(options, seed):

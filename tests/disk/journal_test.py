@@ -11,6 +11,7 @@ import sys
 import unittest
 
 from kit import LATE, tool
+from kit.journals import memory_of, remove_memory
 
 RING, BLOCK = 8192, 4096  # src/journal/format.h
 MAGIC = b"NVCBATCH"
@@ -34,16 +35,11 @@ class JournalTest(tool.ToolTest):
         if result.returncode != 0:
             self.skipTest(f"no journal can lie on this disk: {result.stderr.strip()}")
         self.assertIn("durability disk", result.stdout)
-        self.addCleanup(self.remove_memory)
+        self.addCleanup(remove_memory, self.pool)
 
     @property
     def memory(self):
-        st = self.pool.stat()
-        return next(iter(pathlib.Path("/dev/shm").glob(f"nvcache-*-{st.st_dev:08x}-{st.st_ino:016x}")), None)
-
-    def remove_memory(self):
-        if self.pool.exists() and self.memory is not None:
-            self.memory.unlink()
+        return memory_of(self.pool)
 
     def under(self, *program):
         return [tool.COMMAND, "run", "--pool", self.pool, "--required", *program]

@@ -248,7 +248,7 @@ TEST_F(JournalLeaderTest, AFailedWriteIsNotTriedAgain) {
   Store(100, 6);
   EXPECT_EQ(refused.Lead(), Outcome::kFailed);
   EXPECT_NE(control().failed, 0u);
-  EXPECT_EQ(shared().mirror_state, kMirrorFailing);
+  EXPECT_EQ(shared().mirror_state, kMirrorLeaving);
   EXPECT_EQ(leader_->Lead(), Outcome::kFailed);
   EXPECT_FALSE(leader_->Await());
   Read();

@@ -42,6 +42,31 @@ class Change {
   std::atomic<uint32_t>& generation_;
 };
 
+// One call's wait for the pool's checkpointer to leave a journal that has failed
+// (vfs/checkpointer.h). Each turn is a sign of its life; without one, calls would wait for ever.
+class Leaving {
+ public:
+  void Begin(const pool::MirrorWords& words) {
+    if (since_ == 0) Note(words.turn());
+  }
+  bool IsInVain(const pool::MirrorWords& words) {
+    if (since_ == 0) return false;
+    if (const uint32_t turn = words.turn(); turn != turn_) Note(turn);
+    return sys::Now(CLOCK_MONOTONIC) - since_ >= kLeaveNs;
+  }
+
+ private:
+  static constexpr uint64_t kLeaveNs = 10ull * 1000 * 1000 * 1000;
+
+  void Note(uint32_t turn) {
+    turn_ = turn;
+    since_ = sys::Now(CLOCK_MONOTONIC);
+  }
+
+  uint32_t turn_ = 0;
+  uint64_t since_ = 0;
+};
+
 static_assert(pool::kSharedOffset + sizeof(pool::SharedState) <= pool::kMinPoolSize);
 
 }  // namespace
@@ -124,14 +149,22 @@ long Mirror::Await(long (*sync)(int), int argument) {
     pool::View view;
     view.base = place_.load();
     const pool::MirrorWords words(view);
+    Leaving leaving;
+    bool fails = false;
     const auto goes_on = [&] {
       if (words.state() == pool::kMirrorNone) SayWaiting(begin);
-      return generation_.load() == generation;
+      if (leaving.IsInVain(words)) words.ChangeState(pool::kMirrorLeaving, pool::kMirrorFailing);
+      return generation_.load() == generation && !fails;
     };
-    bool fails = false;
+    const auto lead = [&] {
+      using Outcome = pool::JournalLeader::Outcome;
+      const Outcome outcome = Lead(generation);
+      fails = outcome == Outcome::kUnable;
+      if (outcome == Outcome::kFailed) leaving.Begin(words);
+      return outcome == Outcome::kLed;
+    };
     const long waited = AwaitMirror(
-        words, [&] { return sync(argument); }, [&] { return goes_on() && !fails; },
-        [&] { return Lead(generation, &fails); });
+        words, [&] { return sync(argument); }, goes_on, lead);
     const long result = fails ? -EIO : waited;
     if (generation_.load() == generation) {
       words.CountWait(sys::Now(CLOCK_MONOTONIC) - begin, result < 0);
@@ -219,23 +252,19 @@ pool::JournalLeader::Outcome Mirror::LeadHere() {
 
 // Another thread of ours that leads is as good as another process. Who is woken finds the lock
 // free.
-bool Mirror::Lead(uint32_t generation, bool* fails) {
+pool::JournalLeader::Outcome Mirror::Lead(uint32_t generation) {
+  using Outcome = pool::JournalLeader::Outcome;
   const sys::InEngine inside;
-  if (!lead_lock_.TryLock()) return false;
-  bool led = false;
-  if (generation_.load() == generation && journal_.is_used()) {
-    const pool::JournalLeader::Outcome outcome = LeadHere();
-    led = outcome == pool::JournalLeader::Outcome::kLed;
-    *fails = outcome == pool::JournalLeader::Outcome::kFailed ||
-             outcome == pool::JournalLeader::Outcome::kUnable;
-  }
+  if (!lead_lock_.TryLock()) return Outcome::kBusy;
+  Outcome outcome = Outcome::kBusy;
+  if (generation_.load() == generation && journal_.is_used()) outcome = LeadHere();
   lead_lock_.Unlock();
-  if (led) {
+  if (outcome == Outcome::kLed) {
     pool::View view;
     view.base = place_.load();
     pool::MirrorWords(view).TakeTurn();
   }
-  return led;
+  return outcome;
 }
 
 void Mirror::SayWaiting(uint64_t since) {

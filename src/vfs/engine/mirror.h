@@ -69,7 +69,7 @@ class Mirror {
   void CloseJournal();
   bool ReopenJournal(const char* path);
   pool::JournalLeader::Outcome LeadHere();
-  bool Lead(uint32_t generation, bool* fails);
+  pool::JournalLeader::Outcome Lead(uint32_t generation);
   void SayWaiting(uint64_t since);
 
   std::atomic<uint32_t> commit_{pool::kCommitOwn};
