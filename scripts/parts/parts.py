@@ -148,6 +148,8 @@ PARTS = (
     Part("power", "power failures of a virtual machine", (*SHIPPED, "tests/power"), power),
     Part("kill", "processes that are killed, disks that fail, in what order others see it",
          (*SHIPPED, "tests/kill", "tests/faults", "tests/order"), of("kill", "faults", "order", needs=("power_agent",))),
+    Part("disk", "pools with their journal on a disk: that fails, that loses its power", (*SHIPPED, "tests/disk"),
+         of("disk", needs=("power_agent", "faulty_disk"))),
     Part("programs", "databases and tools as Debian packages them", (*SHIPPED, "tests/programs"), programs),
     Part("mirror", "the mirrored log, its servers, its record in etcd", ("src/vfs", "src/pool", "mirror", "tests/mirror"), of("mirror", needs=("power_agent",))),
     Part("recovery", "recovery on its own feet, the command, several processes in one pool",
