@@ -4,6 +4,7 @@
 // all of them open: by exit, which flushes once more, or by SIGKILL.
 //
 //   stdio_pending DIRECTORY exit|kill
+//   stdio_pending DIRECTORY again       only a file that is closed, and opened again by libc itself
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -15,18 +16,26 @@
 #include <string>
 #include <vector>
 
-int main(int argc, char** argv) {
-  if (argc != 3 || chdir(argv[1]) != 0) return 2;
+namespace {
 
-  // Closed a moment ago, so it is still in the log.
+// Closed a moment ago, so it is still in the log.
+int WriteAgain() {
   FILE* file = fopen("again", "w");
   fputs("earlier", file);
   fclose(file);
   file = freopen("again", "w", fopen("/dev/null", "w"));
   fputs("again", file);
   fflush(file);
+  return kill(getpid(), SIGKILL);
+}
 
-  file = fopen("fwrite", "w");
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 3 || chdir(argv[1]) != 0) return 2;
+  if (argv[2][0] == 'a') return WriteAgain();
+
+  FILE* file = fopen("fwrite", "w");
   fwrite("a record", 1, 8, file);
   fflush(file);
 
