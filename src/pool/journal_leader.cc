@@ -12,6 +12,7 @@
 #include "src/pool/byte_locks.h"
 #include "src/sys/bits.h"
 #include "src/sys/check.h"
+#include "src/sys/filter.h"
 #include "src/sys/kernel.h"
 #include "src/sys/lock.h"
 #include "src/sys/size_limit.h"
@@ -146,7 +147,8 @@ void JournalLeader::Gather() {
   const auto came = [&] { return words().bell() - c.bell; };
   if (c.served > 1 && came() < c.served) {
     const uint64_t until = sys::Now(CLOCK_MONOTONIC) + c.patience_ns;
-    while (came() < c.served && sys::Now(CLOCK_MONOTONIC) < until) sys::Call(SYS_sched_yield);
+    while (came() < c.served && sys::Now(CLOCK_MONOTONIC) < until)
+      sys::CallIfAllowed(SYS_sched_yield, 0, 0, 0);
     c.patience_ns = came() < c.served ? std::max(c.patience_ns / 2, c.took_ns / 16) : c.took_ns / 2;
   }
   c.served = came();

@@ -74,8 +74,8 @@ constexpr uint16_t kNeeded[] = {SYS_capget,
 
 // Made only where MayCall() says so (open_by_handle_at, fchownat, quotactl_fd), or where there is
 // no filter (setfsuid and setfsgid, in credentials.cc).
-constexpr uint16_t kAvoidable[] = {SYS_fchownat, SYS_open_by_handle_at, SYS_quotactl_fd,
-                                   SYS_setfsgid, SYS_setfsuid};
+constexpr uint16_t kAvoidable[] = {SYS_fchownat,    SYS_open_by_handle_at, SYS_quotactl_fd,
+                                   SYS_sched_yield, SYS_setfsgid,          SYS_setfsuid};
 constexpr size_t kAvoidables = sizeof(kAvoidable) / sizeof(kAvoidable[0]);
 
 constinit std::atomic<bool> avoided[kAvoidables];
