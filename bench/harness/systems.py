@@ -17,6 +17,7 @@ SYSTEMS = {
     "limit": "persist limit (copy and fences, no file)",
     "through": "NVCache",
     "nvcache": "NVCache, exclusive",
+    "disk": "NVCache, its journal on the disk",
     "inpool": "NVCache, exclusive, frames in the pool",
     "inslowpool": "NVCache, exclusive, frames in a pool of slower memory",
     "passthrough": "under NVCache, file not cached",
@@ -32,7 +33,7 @@ EXCLUSIVE = {"WRITE_BACK": "auto", "EXCLUSIVE": "*"}
 SHORT = {"limit": "persist limit", "passthrough": "file not cached", "eatmydata": "libeatmydata",
          "fsync1000": "synced every 1,000", "inpool": "frames in pool",
          "inslowpool": "the same, slower"}
-UNDER_NVCACHE = ("through", "nvcache", "inpool", "inslowpool", "passthrough")
+UNDER_NVCACHE = ("through", "nvcache", "disk", "inpool", "inslowpool", "passthrough")
 IN_MEMORY = ("tmpfs", "limit")
 MEMORY = pathlib.Path("/dev/shm")
 PREFIX = "nvcache-test-bench-"
@@ -151,11 +152,13 @@ class Bench:
     def place(self, system, pool="1G", dram="256M", settings=None, commit=None):
         """`with bench.place("nvcache", pool="64M") as place:`. `dram`: None if `settings` say where
         page frames are. `settings`: more variables of docs/settings.md, without their prefix. "through"
-        has the default rule; the others under NVCache cache each file from the start, synced or not. `commit`: the pool is mirrored. Records still in the log
-        at the end are recovered to nowhere: pool and folder are removed."""
+        and "disk" have the default rule; the others under NVCache cache each file from the start, synced or not. The pool of
+        "disk" is a journal, on the disk that is measured, or on the one where the pools are. `commit`: the pool is mirrored.
+        Records still in the log at the end are recovered to nowhere: pool and folder are removed."""
         parent = MEMORY if system in IN_MEMORY else self.folder
         folder = pathlib.Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
-        memory = pathlib.Path(tempfile.mkdtemp(prefix=PREFIX, dir=self.pools))
+        pools = self.folder if system == "disk" and self.emulate else self.pools
+        memory = pathlib.Path(tempfile.mkdtemp(prefix=PREFIX, dir=pools))
         environment = {k: v for k, v in os.environ.items() if not k.startswith("NVCACHE_")}
         place = Place(system, folder, environment)
         if system == "eatmydata":
@@ -164,23 +167,31 @@ class Bench:
             place.pool = memory / "pool"
             environment |= {"LD_PRELOAD": str(self.program("libnvcache.so")),
                             "NVCACHE_POOL": str(place.pool),
-                            "NVCACHE_DRAM": dram or "", "NVCACHE_EMULATE": str(int(self.emulate)),
+                            "NVCACHE_DRAM": dram or "", "NVCACHE_EMULATE": str(int(self.emulate and system != "disk")),
                             "NVCACHE_REQUIRED": "1", "NVCACHE_NOTICE": "0",
-                            "NVCACHE_WRITE_BACK": "auto" if system == "through" else "always"}
+                            "NVCACHE_WRITE_BACK": "auto" if system in ("through", "disk") else "always"}
             if system == "passthrough":
                 environment["NVCACHE_EXCLUDE"] = "/*"
             environment |= {f"NVCACHE_{k}": str(v) for k, v in (settings or {}).items()}
         try:
             if place.pool:
-                self._make_pool(place.pool, pool, commit)
+                self._make_pool(place.pool, pool, self.emulate and system != "disk", commit)
             yield place
         finally:
+            if system == "disk" and place.pool.exists():
+                self._remove_memory(place.pool)
             shutil.rmtree(folder, ignore_errors=True)
             shutil.rmtree(memory, ignore_errors=True)
 
-    def _make_pool(self, path, size, commit=None):
+    @staticmethod
+    def _remove_memory(journal):
+        st = journal.stat()
+        for path in MEMORY.glob(f"nvcache-*-{st.st_dev:08x}-{st.st_ino:016x}"):
+            path.unlink()
+
+    def _make_pool(self, path, size, emulate, commit=None):
         """Beforehand: its memory has to be zeroed, which is no program's time."""
-        options = (["--emulate"] if self.emulate else []) + (["--commit", commit] if commit else [])
+        options = (["--emulate"] if emulate else []) + (["--commit", commit] if commit else [])
         made = subprocess.run([self.program("nvcache"), "create", path, "--size", size, *options],
                               check=False, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         if made.returncode != 0:

@@ -7,7 +7,7 @@ import pkgutil
 
 from harness import model
 
-ORDER = ("micro", "fio", "sqlite", "rocksdb", "mixed", "pool", "overhead", "everyday",
+ORDER = ("micro", "fio", "sqlite", "rocksdb", "mixed", "pool", "overhead", "everyday", "disk",
          "frontends", "recovery", "guest", "mirror")
 
 

@@ -24,6 +24,26 @@ def _eatmydata_missing():
     return bool(done.stderr)
 
 
+def measure(bench, program, system, scale, first):
+    """What is timed -> seconds. `first`: what each program has left the first time, by its name."""
+    # As users have it, who set nothing.
+    settings = {"REQUIRED": 0, **(systems.EXCLUSIVE if system == "nvcache" else {"WRITE_BACK": "auto"})}
+    with bench.place(system, pool=scale.choose(*program.pools), settings=settings) as place:
+        user = program.user()
+        servers.give(user, place.folder, *([place.pool.parent, place.pool] if place.pool else []))
+        with bench.checkpointer(place, user) as checkpointer:
+            turn = Turn(bench, place, scale, checkpointer)
+            servers.give(user, *place.folder.iterdir())
+            turn.check_library(**user)
+            seconds, left = program.run(turn)
+        if place.pool and program.logged:
+            turn.check_log()
+    different = leavings.difference(first.setdefault(program.name, left), left)
+    if different:
+        raise systems.Broken(f"it has left something else than without NVCache: {different}")
+    return seconds
+
+
 class Everyday(model.Suite):
     name = "everyday"
     title = "Everyday programs"
@@ -57,21 +77,7 @@ class Everyday(model.Suite):
 
     def run(self, bench, case, system, scale):
         program = self.programs[case.name]
-        # As users have it, who set nothing.
-        settings = {"REQUIRED": 0, **(systems.EXCLUSIVE if system == "nvcache" else {"WRITE_BACK": "auto"})}
-        with bench.place(system, pool=scale.choose(*program.pools), settings=settings) as place:
-            user = program.user()
-            servers.give(user, place.folder, *([place.pool.parent, place.pool] if place.pool else []))
-            with bench.checkpointer(place, user) as checkpointer:
-                turn = Turn(bench, place, scale, checkpointer)
-                servers.give(user, *place.folder.iterdir())
-                turn.check_library(**user)
-                seconds, left = program.run(turn)
-            if place.pool and program.logged:
-                turn.check_log()
-        different = leavings.difference(self.first.setdefault(case.name, left), left)
-        if different:
-            raise systems.Broken(f"it has left something else than without NVCache: {different}")
+        seconds = measure(bench, program, system, scale, self.first)
         return [model.Outcome(program.titles[name], {"program": case.name}, {"seconds": each})
                 for name, each in seconds.items()]
 

@@ -42,14 +42,14 @@ class Turn:
         """The same without NVCache, and without libeatmydata."""
         return self.run(command, **{"env": self.plain, **options})
 
-    def _quiet(self):
+    def quiet(self):
         # A smoke run does not wait for what others have written.
         if self.scale.name != "smoke":
             os.sync()
 
     def timed(self, command, **options):
         """Its seconds, when the disk has nothing else to do."""
-        self._quiet()
+        self.quiet()
         begin = time.perf_counter()
         self.run(command, **options)
         return time.perf_counter() - begin
@@ -59,7 +59,7 @@ class Turn:
         paths are absolute, and they say nothing."""
         actions = [(os.POSIX_SPAWN_OPEN, number, "/dev/null", flags, 0)
                    for number, flags in ((0, os.O_RDONLY), (1, os.O_WRONLY))]
-        self._quiet()
+        self.quiet()
         begin = time.perf_counter()
         for command in commands:
             child = os.posix_spawn(command[0], [str(word) for word in command], self.place.environment,
