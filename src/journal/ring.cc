@@ -46,7 +46,8 @@ bool Ring::ReadBatch(uint64_t place, uint64_t end, BatchHeader* header) {
          IsWhole(buffer_, pool_size_);
 }
 
-// Calls function(header, end) for each batch of the half, the first `most` of them at most.
+// Calls function(header, end) for each batch of the half, the first `most` of them at most. What an
+// earlier life wrote behind its last round is none, and may have the numbers of this one's.
 template <typename Function>
 void Ring::Walk(uint32_t half, uint64_t most, Function function) {
   BatchHeader header, before = {};
@@ -54,7 +55,8 @@ void Ring::Walk(uint32_t half, uint64_t most, Function function) {
   for (uint64_t n = 0; n < most && ReadBatch(place, End(half), &header); ++n) {
     const bool follows =
         header.sequence == before.sequence + 1 && header.previous == before.body_crc;
-    if (n > 0 && !follows) return;
+    const bool is_left = header.sequence >= first_ && header.life != life_;
+    if (is_left || (n > 0 && !follows)) return;
     place += SizeOf(header);
     function(header, place);
     before = header;

@@ -171,6 +171,30 @@ TEST_F(RingTest, AnEarlierLifeIsNoWitness) {
   EXPECT_EQ(read_, whole);
 }
 
+// It had begun the other half with it, by as many batches as the next one writes behind the last
+// round.
+TEST_F(RingTest, AnEarlierLifeHadBegunTheOtherHalf) {
+  Write(0, 10, 1, kEndsRound | kIsWhole);
+  const std::vector<uint8_t> before = pool_;
+  const Position then = next_;
+  SwitchHalf();
+  Write(0, 100, 2, 0);
+  Write(0, 100, 3, 0);
+  next_ = then;
+  pool_ = before;
+  header_.life = 2;
+  header_.first = then.sequence;
+  ASSERT_EQ(Read(), Ring::Result::kRead);
+  EXPECT_EQ(read_, before);
+  EXPECT_EQ(found_.half, 0u);
+  for (uint8_t byte = 5; byte < 9; ++byte) {
+    Write(30 + byte, 1, byte, kEndsRound | kIsWhole);
+    ASSERT_EQ(Read(), Ring::Result::kRead) << "damage at " << byte;
+    EXPECT_EQ(read_, pool_);
+    EXPECT_EQ(found_.half, 0u);
+  }
+}
+
 // All that was there when a memory was made has to be there still.
 TEST_F(RingTest, WhatALifeBeganWithIsNotTorn) {
   Write(0, 10, 1);
