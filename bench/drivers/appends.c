@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * For suites/disk.py: programs that append 512 bytes to a file and sync it, over and over. Prints the
- * seconds for one.
+ * For suites/disk.py: programs that append 512 bytes to a file and sync it, over and over. Prints
+ * the seconds for one.
  *
  *   appends threads FILE COUNT N     N threads, COUNT times each, in one file
  *   appends processes FILE COUNT N   N processes, each in a file of its own
- *   appends device FILE COUNT        one block at a time, by O_DIRECT and O_DSYNC, in a file that is
- *                                    full of zeros: what the disk needs for one such write
+ *   appends device FILE COUNT        blocks of a file full of zeros, by O_DIRECT and O_DSYNC
  *   appends flood FILE MEGABYTES     writes so many each second, until it is killed
  */
 #define _GNU_SOURCE
