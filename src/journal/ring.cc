@@ -100,10 +100,12 @@ Ring::Result Ring::Damaged(uint64_t place) {
   return error_ != 0 ? Result::kFailed : Result::kDamaged;
 }
 
-// That of which the first batch is the newer one.
+// That of which the last batch is the newer one. A life that began the other half, and ended no
+// round there, has left batches whose numbers the next life has used again.
 uint32_t Ring::Newer(const Half (&halves)[2]) {
-  if (!halves[0].begins) return 1;
-  return halves[1].begins && halves[1].first.sequence > halves[0].first.sequence ? 1 : 0;
+  if (!halves[0].begins || !halves[1].begins) return halves[0].begins ? 0 : 1;
+  const BatchHeader &zero = halves[0].last, &one = halves[1].last;
+  return one.life != zero.life ? one.life > zero.life : one.sequence > zero.sequence;
 }
 
 Ring::Result Ring::Read(uint8_t* base, Position* next, uint64_t* bound) {

@@ -2,9 +2,9 @@
 //
 // Reads the ring of a journal that nobody writes to.
 //
-// The half whose first batch is the newer one is the last that was begun. The other one counts if
-// the last batch there is the one before it. A power failure cuts off one write at most, the last
-// one: so a batch that is not whole before one that is, is damage.
+// The half whose last batch is of the newer life, or the newer one of a life, is the last that was
+// begun. The other one counts if the last batch there is the one before it. A power failure cuts
+// off one write at most, the last one: so a batch that is not whole before one that is, is damage.
 #ifndef NVCACHE_JOURNAL_RING_H_
 #define NVCACHE_JOURNAL_RING_H_
 

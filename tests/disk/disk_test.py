@@ -16,12 +16,13 @@ import pathlib
 import random
 import re
 import subprocess
+import sys
 import time
 
 import kit
 from kit import Bench, Failure, check, command, say, until
 from kit.disks import PowerDisk, needs_power_failures
-from kit.journals import kill_users, memory_of, remove_memory
+from kit.journals import is_used, kill_users, memory_of, remove_memory
 
 POOL_SIZE = "16M"
 DISK_SIZE = 400 << 20
@@ -189,6 +190,55 @@ def losses(options, seed):
     return done
 
 
+# Threads write more than a batch takes, and nobody waits for that; this one syncs a number, and says it.
+BULK = """
+import os, random, sys, threading
+def write(seed):
+    choice, file = random.Random(seed), os.open('bulk', os.O_RDWR | os.O_CREAT)
+    while True:
+        os.pwrite(file, bytes([choice.randrange(256)]) * (4096 * choice.randrange(1, 31)), choice.randrange(256) * 65536)
+for i in range(3):
+    threading.Thread(target=write, args=(int(sys.argv[1]) + i,), daemon=True).start()
+file, number = os.open('number', os.O_RDWR | os.O_CREAT), 0
+while True:
+    number += 1
+    os.pwrite(file, b'%08d' % number, 0)
+    os.fsync(file)
+    print(number, flush=True)
+"""
+
+
+def bulk(options, seed):
+    """Rounds of many batches, of which the last one of a life has no end, in a ring that goes round: in so many lives of one
+    memory after the other."""
+    choice = random.Random(seed)
+    with Bench(options) as bench, PowerDisk(bench, 600 << 20) as disk:
+        pool, said = disk.folder / "pool", bench.folder / "said"
+        command(bench.nvcache, "create", pool, "--size", "32M")
+        for life in range(8):
+            words = [bench.nvcache, "run", "--pool", pool, "--required", "--write-back", "always", "--", sys.executable, "-c",
+                     BULK, str(seed * 100 + life)]
+            with open(said, "wb") as output:
+                writer = subprocess.Popen([str(word) for word in words], stdin=subprocess.DEVNULL, stdout=output, cwd=disk.folder,
+                                          stderr=subprocess.DEVNULL, env=kit.without_nvcache())
+            goal = choice.randrange(2, 40)
+            until(lambda goal=goal, writer=writer: said.read_bytes().count(b"\n") >= goal or writer.poll() is not None,
+                  f"{goal} syncs", 60)
+            writer.kill()
+            writer.wait()
+            kill_users(pool)
+            until(lambda: not is_used(pool), "nobody has the journal")
+            memory_of(pool).unlink()
+            done = subprocess.run([bench.nvcache, "recover", pool], text=True, check=False, timeout=120, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, env=kit.without_nvcache())
+            check(done.returncode == 0, f"life {life}: recovery: exit code {done.returncode}: {done.stdout}")
+            last = int(said.read_text().split("\n")[-2])
+            found = int((disk.folder / "number").read_bytes())
+            check(found >= last, f"life {life}: {found} is there, and {last} was synced")
+        remove_memory(pool)
+    return last
+
+
 def self_check(options, seed):
     options.workload = ["records-fsync"]
     with machine_of(options, seed) as machine:
@@ -231,7 +281,7 @@ def main():
     def once(case):
         case(options, options.seed)
 
-    kit.main(options, {"losses": lambda: play(losses), "self_check": lambda: once(self_check),
+    kit.main(options, {"losses": lambda: play(losses), "bulk": lambda: play(bulk), "self_check": lambda: once(self_check),
                        "without_journal": lambda: once(without_journal)})
 
 

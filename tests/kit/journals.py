@@ -25,6 +25,13 @@ def users_of(journal):
     return found
 
 
+def is_used(journal):
+    """Somebody has its users' lock (src/pool/byte_locks.h), who may have been killed a moment ago."""
+    with open("/proc/locks", encoding="ascii") as locks:
+        inode = f":{os.stat(journal).st_ino}"
+        return any(word.endswith(inode) for line in locks for word in line.split())
+
+
 def kill_users(journal):
     def all_gone():
         for pid in users_of(journal):

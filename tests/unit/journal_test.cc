@@ -193,6 +193,15 @@ TEST_F(RingTest, AnEarlierLifeHadBegunTheOtherHalf) {
     EXPECT_EQ(read_, pool_);
     EXPECT_EQ(found_.half, 0u);
   }
+  // Nor does the life after that take it for the newer half.
+  header_.life = 3;
+  header_.first = next_.sequence;
+  for (uint8_t byte = 9; byte < 12; ++byte) {
+    ASSERT_EQ(Read(), Ring::Result::kRead) << "damage at " << byte;
+    EXPECT_EQ(read_, pool_);
+    EXPECT_EQ(found_.half, 0u);
+    Write(30 + byte, 1, byte, kEndsRound | kIsWhole);
+  }
 }
 
 // All that was there when a memory was made has to be there still.
