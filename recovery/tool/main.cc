@@ -22,11 +22,10 @@ namespace {
 
 using nvcache::tool::Failure;
 
-constexpr const char* kAbout =
-    "NVCache makes the writes of unmodified programs durable in non-volatile memory.";
+constexpr const char* kAbout = "NVCache makes the writes of unmodified programs durable in a log.";
 constexpr const char* kFooter =
     "Example:\n"
-    "  nvcache run --pool /dev/shm/pool --size 1G --emulate -- sqlite3 my.db\n"
+    "  nvcache run -- sqlite3 my.db\n"
     "\n"
     "'nvcache COMMAND --help' tells more.\n";
 

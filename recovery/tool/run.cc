@@ -16,6 +16,7 @@
 
 #include "recovery/tool/checkpointer.h"
 #include "recovery/tool/commands.h"
+#include "recovery/tool/default_pool.h"
 #include "recovery/tool/libpmem.h"
 #include "recovery/tool/open.h"
 #include "recovery/tool/preload.h"
@@ -43,6 +44,7 @@ struct RunArguments {
   bool no_drain = false;
   bool waits = false;
   std::string shim;
+  bool is_default = false;  // nobody has named a pool
 };
 
 void Export(const std::string& name, const std::string& value) {
@@ -84,34 +86,49 @@ void ExportAll(const RunArguments& arguments) {
   if (arguments.no_drain) Export("DRAIN_AT_EXIT", "0");
 }
 
-settings::Settings ReadSettings() {
+settings::Settings FromEnvironment() {
   settings::Settings settings;
   sys::Text<480> wrong;
   if (!settings::FromEnvironment(&settings, environ, &wrong)) {
     throw Failure{kRunFailed, wrong.c_str()};
   }
-  if (settings.pool.size() == 0) {
-    throw Failure{kRunFailed, "no pool is named; give --pool PATH or set NVCACHE_POOL"};
-  }
   return settings;
 }
 
-void MakePool(const std::string& path, const settings::Settings& settings) {
-  const uint64_t wanted = settings.size != 0 ? settings.size : kDefaultSize;
-  const uint64_t size = pool::Pool::SizeInGroup(path.c_str(), wanted);
+settings::Settings ReadSettings(RunArguments* arguments) {
+  const settings::Settings settings = FromEnvironment();
+  if (settings.pool.size() != 0) return settings;
+  const std::string path = DefaultPool();
+  if (path.empty()) {
+    throw Failure{kRunFailed,
+                  "no pool is named, and there is no home for one; give --pool PATH, or set "
+                  "NVCACHE_POOL or HOME"};
+  }
+  arguments->is_default = true;
+  Export("POOL", path);
+  return FromEnvironment();
+}
+
+// False: another one that was started at the same time was faster.
+bool MakePool(const std::string& path, const settings::Settings& settings, bool is_default) {
+  if (is_default) MakeDefaultFolder();
+  const uint64_t wanted = settings.size != 0 ? settings.size
+                          : is_default       ? kDefaultPoolSize
+                                             : kDefaultSize;
+  const uint64_t size = pool::Pool::SizeWithin(path.c_str(), wanted, settings.emulate);
   pool::Problem problem;
   const pool::CreateOptions options = {.size = size, .emulate = settings.emulate};
   if (pool::Pool::Create(path.c_str(), options, LoadLibpmem(), &problem)) {
     if (size < wanted && settings.notice) {
       fmt::print(stderr,
-                 "nvcache: {} is made with {}, not {}: that is half of the memory that a control "
-                 "group has left\n",
+                 "nvcache: {} is made with {}, not {}: that is half of what a control group, or "
+                 "/dev/shm, has left of memory\n",
                  Printable(path), Size(size), Size(wanted));
     }
-    return;
+    return true;
   }
-  // Another one that was started at the same time was faster.
   if (problem.error != EEXIST) throw Failure{kRunFailed, problem.text.c_str()};
+  return false;
 }
 
 // As the library says it.
@@ -124,10 +141,33 @@ void AskFilter() {
   }
 }
 
-void PreparePool(const settings::Settings& settings) {
+// One line, for whoever has to know what is promised.
+void SayLevel(const pool::Pool& pool, bool is_new_default) {
+  const std::string made =
+      is_new_default
+          ? fmt::format("is made with {}, for no pool was named, and ", Size(pool.size()))
+          : std::string();
+  const bool is_mirrored = pool.view().superblock->commit != pool::kCommitOwn;
+  if (is_mirrored) {
+    fmt::print(stderr, "nvcache: {} {}{}: {}\n", Printable(pool.path()), made,
+               pool.has_journal() ? "has a journal on its disk" : "is mirrored",
+               LevelOf(pool).meaning);
+  } else if (pool.durability() == pmem::Durability::kProcess) {
+    fmt::print(stderr,
+               "nvcache: {} {}is emulated: writes survive the death of the process, not a power "
+               "failure\n",
+               Printable(pool.path()), made);
+  } else if (is_new_default) {
+    fmt::print(stderr, "nvcache: {} {}lies in persistent memory: {}\n", Printable(pool.path()),
+               made, LevelOf(pool).meaning);
+  }
+}
+
+void PreparePool(const settings::Settings& settings, bool is_default) {
   AskFilter();
   const std::string path = settings.pool.c_str();
-  if (access(path.c_str(), F_OK) != 0 && errno == ENOENT) MakePool(path, settings);
+  const bool is_missing = access(path.c_str(), F_OK) != 0 && errno == ENOENT;
+  const bool is_made = is_missing && MakePool(path, settings, is_default);
   pool::Pool pool;
   TakePool(&pool, path, settings.emulate);
   RecoverTaken(pool);
@@ -135,17 +175,7 @@ void PreparePool(const settings::Settings& settings) {
   if (settings.frames_in_pool && !nvlog::HasRoomForFrames(pool, settings.frame_bytes(), &problem)) {
     throw Failure{kRunFailed, problem.text.c_str()};
   }
-  const bool is_mirrored = pool.view().superblock->commit != pool::kCommitOwn;
-  if (is_mirrored && settings.notice) {
-    fmt::print(stderr, "nvcache: {} {}: {}\n", Printable(path),
-               pool.has_journal() ? "has a journal on its disk" : "is mirrored",
-               LevelOf(pool).meaning);
-  } else if (pool.durability() == pmem::Durability::kProcess && settings.notice) {
-    fmt::print(stderr,
-               "nvcache: {} is emulated: writes survive the death of the process, not a power "
-               "failure\n",
-               Printable(path));
-  }
+  if (settings.notice) SayLevel(pool, is_made && is_default);
   pool.Close();  // for the program, which takes it
 }
 
@@ -196,15 +226,15 @@ std::string Reason(const Program& program, int error) {
                 fmt::format("{}: cannot be started: {}", command[0], Reason(program, error))};
 }
 
-int Run(const RunArguments& arguments, const std::vector<std::string>& command) {
+int Run(RunArguments arguments, const std::vector<std::string>& command) {
   ExportAll(arguments);
-  const settings::Settings settings = ReadSettings();
+  const settings::Settings settings = ReadSettings(&arguments);
   const Program program = Examine(command[0]);
   if (!CanCache(program.kind)) Warn(program, settings.required);
   SetPreload(program, arguments.shim);
   if (PassesPreload(program.kind)) {
     try {
-      PreparePool(settings);
+      PreparePool(settings, arguments.is_default);
       const bool used = settings.write_back != settings::WriteBack::kNever;
       if (settings.checkpointer && used) StartCheckpointer(settings.pool.c_str());
     } catch (const Busy& busy) {
@@ -251,8 +281,10 @@ void AddOptions(CLI::App* command, const std::shared_ptr<RunArguments>& argument
             help)
         ->type_name(type);
   };
-  value("--pool", "POOL", "PATH", "The pool; made when it is missing. Else: NVCACHE_POOL");
-  value("--size", "SIZE", "SIZE", "Size of a pool that has to be made [1G]");
+  value("--pool", "POOL", "PATH",
+        "The pool; made when it is missing. Else: NVCACHE_POOL; or\n/var/lib/nvcache/pool, or "
+        "$XDG_STATE_HOME/nvcache/pool of a user that is not root");
+  value("--size", "SIZE", "SIZE", "Size of a pool that has to be made [1G; 256M if none is named]");
   command->add_flag("--emulate", arguments->emulate, "Accept a pool that is not persistent memory");
   value("--dram", "DRAM", "SIZE", "Memory for the read cache [256M]");
   value("--frames", "FRAMES", "WHERE", "The same as dram:SIZE; or in the pool: pool:SIZE");
@@ -305,6 +337,7 @@ void AddRun(CLI::App& app, const std::vector<std::string>& from_dashes, int* sta
       "program cannot be executed, 127 when it is not found.\n"
       "\n"
       "Examples:\n"
+      "  nvcache run -- sqlite3 my.db\n"
       "  nvcache run --pool /mnt/pmem/pool --size 16G -- postgres -D data\n"
       "  nvcache run --pool /mnt/pmem/pool --size 64G --frames pool:48G -- postgres -D data\n"
       "  nvcache run --pool /dev/shm/pool --emulate --include '/srv/*' -- sqlite3 /srv/my.db\n");

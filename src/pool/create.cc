@@ -185,8 +185,12 @@ struct NewFile {
   long fd;
   bool named;
 };
+long OpenUnnamed(const Folder& folder) {
+  return sys::Openat(AT_FDCWD, folder.path(), O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
+}
+
 NewFile OpenNew(const char* path, const Folder& folder) {
-  const long unnamed = sys::Openat(AT_FDCWD, folder.path(), O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
+  const long unnamed = OpenUnnamed(folder);
   if (unnamed != -EOPNOTSUPP && unnamed != -EISDIR && unnamed != -EINVAL) return {unnamed, false};
   return {sys::Openat(AT_FDCWD, path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600), true};
 }
@@ -209,6 +213,14 @@ bool IsPersistent(int fd) {
 bool IsForJournal(int fd, const CreateOptions& options) {
   struct statfs fs = {};
   return !options.emulate && sys::Fstatfs(fd, &fs) == 0 && !IsInMemory(fs) && !IsPersistent(fd);
+}
+
+// What is free where the memory of a pool with a journal will be. All, if that cannot be told.
+uint64_t RoomForMemory() {
+  struct statfs fs = {};
+  if (sys::Statfs("/dev/shm", &fs) < 0 || !IsInMemory(fs)) return ~uint64_t{0};
+  // tmpfs without a limit has no blocks.
+  return fs.f_blocks == 0 ? ~uint64_t{0} : fs.f_bavail * static_cast<uint64_t>(fs.f_bsize);
 }
 
 bool FailJournal(Problem* problem, const char* path, const char* why) {
@@ -283,11 +295,15 @@ bool CreateFile(const char* path, uint64_t size, const CreateOptions& options,
 
 }  // namespace
 
-uint64_t Pool::SizeInGroup(const char* path, uint64_t size) {
+uint64_t Pool::SizeWithin(const char* path, uint64_t size, bool emulate) {
   constexpr uint64_t kShare = 2;
+  const Folder folder(path);
   struct statfs fs = {};
-  if (sys::Statfs(Folder(path).path(), &fs) < 0 || !IsInMemory(fs)) return size;
-  return std::min(size, sys::FreeInGroups() / kShare);
+  if (sys::Statfs(folder.path(), &fs) < 0) return size;
+  if (IsInMemory(fs)) return std::min(size, sys::FreeInGroups() / kShare);
+  const sys::Descriptor file(OpenUnnamed(folder));
+  if (!file.IsOpen() || !IsForJournal(file.get(), {.emulate = emulate})) return size;
+  return std::min(size, std::min(sys::FreeInGroups(), RoomForMemory()) / kShare);
 }
 
 bool Pool::Create(const char* path, const CreateOptions& options, const pmem::Libpmem* libpmem,

@@ -47,9 +47,9 @@ class Pool {
   static bool Create(const char* path, const CreateOptions& options, const pmem::Libpmem* libpmem,
                      Problem* problem);
 
-  // `size`; or half of what the process's control groups have left of memory, if that is less and
-  // a pool at `path` would be charged to them: all of it, when it is made.
-  static uint64_t SizeInGroup(const char* path, uint64_t size);
+  // `size`; or half of what the process's control groups, or /dev/shm, have left of memory, if that
+  // is less and a pool at `path` would take it from there: all of it, when its memory is made.
+  static uint64_t SizeWithin(const char* path, uint64_t size, bool emulate);
 
   // The first bytes of its uuid, while it is open.
   uint64_t id() const;

@@ -10,74 +10,12 @@ import struct
 import sys
 import unittest
 
-from kit import LATE, tool
-from kit.journals import memory_of, remove_memory
+from kit import tool
 
-RING, BLOCK = 8192, 4096  # src/journal/format.h
-MAGIC = b"NVCBATCH"
-# Appends lines and syncs them, says how many, and waits.
-WRITER = """import os, sys
-f = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-for i in range(int(sys.argv[2])):
-    os.write(f, b'%06d\\n' % i)
-    os.fsync(f)
-print('done', flush=True)
-sys.stdin.read()
-"""
+from pools import BLOCK, DiskPoolTest
 
 
-class JournalTest(tool.ToolTest):
-    def setUp(self):
-        super().setUp()
-        self.pool = self.files / "pool"
-        self.data = self.files / "data"
-        result = self.nvcache("create", self.pool, "--size", "1M")
-        if result.returncode != 0:
-            self.skipTest(f"no journal can lie on this disk: {result.stderr.strip()}")
-        self.assertIn("durability disk", result.stdout)
-        self.addCleanup(remove_memory, self.pool)
-
-    @property
-    def memory(self):
-        return memory_of(self.pool)
-
-    def under(self, *program):
-        return [tool.COMMAND, "run", "--pool", self.pool, "--required", *program]
-
-    def write(self, lines, pool=None):
-        """A program that has written so many, and waits. It is not the last that uses the pool, or it is killed."""
-        command = [tool.COMMAND, "run", "--pool", pool or self.pool, "--required", "--", sys.executable, "-c", WRITER, self.data,
-                   lines]
-        # Nothing but the log has them.
-        process = self.start(command, env={**tool.clean_environment(), **LATE})
-        self.assertEqual(process.stdout.readline(), "done\n")
-        return process
-
-    def kill(self, process):
-        process.kill()
-        process.wait()
-
-    def lines(self):
-        return self.data.read_bytes().splitlines()
-
-    def batches(self):
-        """Where each begins that is there."""
-        content = self.pool.read_bytes()
-        return [at for at in range(RING, len(content), BLOCK) if content[at:at + len(MAGIC)] == MAGIC]
-
-    def flip(self, at):
-        with open(self.pool, "r+b") as file:
-            file.seek(at)
-            byte = file.read(1)[0]
-            file.seek(at)
-            file.write(bytes([byte ^ 0x55]))
-
-    def lose(self, lines=100):
-        """A writer is killed, and the memory, which alone has what it has written, is gone."""
-        self.kill(self.write(lines))
-        self.assertLess(len(self.lines()), lines)
-        self.memory.unlink()
-
+class JournalTest(DiskPoolTest):
     # ---- That it works
 
     def test_status(self):

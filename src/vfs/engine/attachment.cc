@@ -129,8 +129,8 @@ bool Attachment::OpenPool(pool::Problem* problem) {
 bool Attachment::CreatePool(pool::Problem* problem) {
   const uint64_t wanted = engine.settings.size;
   const char* const path = engine.settings.pool.c_str();
-  const pool::CreateOptions options = {pool::Pool::SizeInGroup(path, wanted),
-                                       engine.settings.emulate};
+  const bool emulate = engine.settings.emulate;
+  const pool::CreateOptions options = {pool::Pool::SizeWithin(path, wanted, emulate), emulate};
   const bool is_made = pool::Pool::Create(path, options, nullptr, problem);
   if (is_made && options.size < wanted) engine.notice.SaySize(options.size);
   // Somebody else may just have made it.

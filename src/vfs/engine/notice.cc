@@ -54,7 +54,7 @@ void Notice::SaySize(uint64_t size) {
   sys::Text<512> text;
   text.Append(engine.settings.pool.c_str()).Append(" is made with ").AppendNumber(size / 1024);
   text.Append(" KiB, not ").AppendNumber(engine.settings.size / 1024);
-  text.Append(": that is half of the memory that a control group has left");
+  text.Append(": that is half of what a control group, or /dev/shm, has left of memory");
   sys::Report(text.c_str());
 }
 
