@@ -9,6 +9,7 @@
 
 #include "src/journal/file.h"
 #include "src/pmem/persist.h"
+#include "src/pool/carrier.h"
 #include "src/pool/pool.h"
 #include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"
@@ -229,14 +230,25 @@ bool FailJournal(Problem* problem, const char* path, const char* why) {
               "(NVCACHE_EMULATE=1)");
 }
 
+// Its first blocks are tried before all the others are written.
+bool TryBlocks(int fd, const char* path, Problem* problem) {
+  constexpr uint64_t kTried = journal::kRingOffset + journal::kBlock;
+  long error = Allocate(fd, kTried);
+  if (error == 0) error = journal::FillWithZeros(fd, kTried);
+  if (error < 0) return FailAllocate(problem, path, kTried, error);
+  const sys::Descriptor direct(journal::Open(sys::LinkTo(fd).c_str(), true));
+  if (!direct.IsOpen()) return FailOpen(problem, path, direct.error());
+  const char* const why = WhyNoJournalIn(direct.get());
+  return why == nullptr || FailJournal(problem, path, why);
+}
+
 bool FillJournal(int fd, const char* path, uint64_t size, uint32_t commit, Problem* problem) {
-  if (const char* why = journal::WhyNot(fd); why != nullptr) {
-    return FailJournal(problem, path, why);
-  }
+  if (const char* why = WhyNoJournalOn(fd); why != nullptr) return FailJournal(problem, path, why);
   if (size > journal::kMaxPoolSize) {
     return Fail(problem, path, EINVAL, "is too large for one with a journal",
                 "choose a size of 256G at most");
   }
+  if (!TryBlocks(fd, path, problem)) return false;
   const uint64_t bytes = journal::FileBytes(size);
   long error = Allocate(fd, bytes);
   if (error == 0) error = journal::FillWithZeros(fd, bytes);
@@ -244,10 +256,9 @@ bool FillJournal(int fd, const char* path, uint64_t size, uint32_t commit, Probl
   const journal::Buffer image(kSeatCheckpointsOffset);
   if (image.get() == nullptr) return FailAllocate(problem, path, bytes, -ENOMEM);
   WriteContents(image.get(), size, commit == kCommitOwn ? kCommitFsync : commit, false);
-  const long direct = journal::Open(sys::LinkTo(fd).c_str(), true);
-  if (direct < 0) return FailOpen(problem, path, direct);
-  error = Journal::Create(static_cast<int>(direct), image.get(), kSeatCheckpointsOffset);
-  sys::Close(static_cast<int>(direct));
+  const sys::Descriptor direct(journal::Open(sys::LinkTo(fd).c_str(), true));
+  if (!direct.IsOpen()) return FailOpen(problem, path, direct.error());
+  error = Journal::Create(direct.get(), image.get(), kSeatCheckpointsOffset);
   return error == 0 || FailAllocate(problem, path, bytes, error);
 }
 

@@ -10,6 +10,7 @@
 #include <iterator>
 
 #include "src/pmem/persist.h"
+#include "src/pool/carrier.h"
 #include "src/sys/boot.h"
 #include "src/sys/check.h"
 #include "src/sys/crc32c.h"
@@ -121,6 +122,11 @@ bool Pool::OpenFile(Mode mode, Problem* problem) {
 bool Pool::OpenJournaled(Mode mode, const struct stat& st, Problem* problem) {
   long memory;
   if (IsUse(mode)) {
+    // It was copied there. A recovery brings what it has to the files.
+    if (const char* why = WhyNoLongerOn(fd_); why != nullptr && mode != Mode::kRecovery) {
+      return Fail(problem, path(), ENOTSUP, why,
+                  "run 'nvcache recover' on it, and use another pool");
+    }
     memory = journal_.Open(path(), st, problem);
     if (memory < 0) return false;
   } else {

@@ -19,6 +19,12 @@ sys.stdin.read()
 """
 
 
+def journals_memory(pool):
+    """The file that it has in /dev/shm, or None."""
+    st = pool.stat()
+    return next(iter(pathlib.Path("/dev/shm").glob(f"nvcache-*-{st.st_dev:08x}-{st.st_ino:016x}")), None)
+
+
 class DiskPoolTest(tool.ToolTest):
     def setUp(self):
         super().setUp()
@@ -32,12 +38,7 @@ class DiskPoolTest(tool.ToolTest):
 
     @property
     def memory(self):
-        return self.memory_of(self.pool)
-
-    @staticmethod
-    def memory_of(pool):
-        st = pool.stat()
-        return next(iter(pathlib.Path("/dev/shm").glob(f"nvcache-*-{st.st_dev:08x}-{st.st_ino:016x}")), None)
+        return journals_memory(self.pool)
 
     def remove_memory(self):
         if self.pool.exists() and self.memory is not None:
