@@ -4,9 +4,10 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
-#include <functional>
 #include <iterator>
 #include <utility>
+
+#include "recovery/tool/exposition.h"
 
 namespace nvcache::tool {
 namespace {
@@ -15,7 +16,6 @@ using mirror::Link;
 using mirror::Mode;
 
 constexpr double kNanoseconds = 1e-9;
-constexpr double kMicroseconds = 1e-6;
 constexpr const char* kStages[] = {"closed", "connecting", "promising", "copying", "following"};
 static_assert(std::size(kStages) == static_cast<size_t>(Link::Stage::kFollowing) + 1);
 constexpr const char* kModes[] = {"real", "mirrored", "recovering"};
@@ -25,43 +25,9 @@ constexpr mirror::State kStates[] = {mirror::State::kNone,    mirror::State::kRe
                                      mirror::State::kLeaving, mirror::State::kFailing,
                                      mirror::State::kFenced};
 
-std::string Escaped(std::string_view text) {
-  std::string escaped;
-  for (const char c : text) {
-    if (c == '\\' || c == '"') escaped += '\\';
-    escaped += c == '\n' ? std::string("\\n") : std::string(1, c);
-  }
-  return escaped;
-}
+std::string Server(const ServerMetrics& server) { return MetricLabel("server", server.address); }
 
-class Writer {
- public:
-  // The samples of it follow. `kind`: gauge, counter or histogram.
-  void Begin(const char* name, const char* kind, const char* help) {
-    name_ = fmt::format("nvcache_mirror_{}", name);
-    text_ += fmt::format("# HELP {0} {1}\n# TYPE {0} {2}\n", name_, help, kind);
-  }
-  template <typename Number>
-  void Add(const std::string& labels, Number value, const char* suffix = "") {
-    const std::string braces = labels.empty() ? "" : "{" + labels + "}";
-    text_ += fmt::format("{}{}{} {}\n", name_, suffix, braces, value);
-  }
-  template <typename Number>
-  void One(const char* name, const char* kind, const char* help, Number value) {
-    Begin(name, kind, help);
-    Add("", value);
-  }
-  std::string Take() { return std::move(text_); }
-
- private:
-  std::string name_, text_;
-};
-
-std::string Server(const ServerMetrics& server) {
-  return fmt::format("server=\"{}\"", Escaped(server.address));
-}
-
-void AddMirror(const MirrorMetrics& metrics, Writer* writer) {
+void AddMirror(const MirrorMetrics& metrics, Exposition* writer) {
   writer->Begin("state", "gauge", "What a sync of a program has to do: 1 for the state that is.");
   for (const mirror::State state : kStates) {
     writer->Add(fmt::format("state=\"{}\"", Text(state)), metrics.state == state ? 1 : 0);
@@ -85,23 +51,7 @@ void AddMirror(const MirrorMetrics& metrics, Writer* writer) {
   writer->One("sent_bytes_total", "counter", "Bytes of the pool in these.", sum.bytes);
 }
 
-// Since the pool was made, and not since the mirror runs.
-void AddWaits(const pool::MirrorWaits& waits, Writer* writer) {
-  writer->Begin("wait_seconds", "histogram", "How long calls of programs waited that succeeded.");
-  uint64_t count = 0;
-  for (uint32_t i = 0; i < pool::kMirrorBuckets; ++i) {
-    count += waits.counts[i];
-    const bool is_last = i == pool::kMirrorBuckets - 1;
-    const double end = static_cast<double>(pool::MirrorBucketEnd(i)) * kMicroseconds;
-    writer->Add(is_last ? "le=\"+Inf\"" : fmt::format("le=\"{}\"", end), count, "_bucket");
-  }
-  writer->Add("", static_cast<double>(waits.waited) * kMicroseconds, "_sum");
-  writer->Add("", count, "_count");
-  writer->One("waits_failed_total", "counter", "Calls of programs that waited and failed.",
-              waits.failed);
-}
-
-void AddServers(const MirrorMetrics& metrics, Writer* writer) {
+void AddServers(const MirrorMetrics& metrics, Exposition* writer) {
   // A `value` of none: there is no sample.
   const auto each = [&](const char* name, const char* kind, const char* help, const auto& value) {
     writer->Begin(name, kind, help);
@@ -194,9 +144,10 @@ std::optional<MetricLine> ParseLine(std::string_view text) {
 }  // namespace
 
 std::string Text(const MirrorMetrics& metrics) {
-  Writer writer;
+  Exposition writer("nvcache_mirror_");
   AddMirror(metrics, &writer);
-  AddWaits(metrics.waits, &writer);
+  // Since the pool was made, and not since the mirror runs.
+  writer.Waits(metrics.waits);
   AddServers(metrics, &writer);
   return writer.Take();
 }
