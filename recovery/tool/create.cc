@@ -11,6 +11,7 @@
 
 #include "recovery/tool/commands.h"
 #include "recovery/tool/huge.h"
+#include "recovery/tool/journaling.h"
 #include "recovery/tool/open.h"
 #include "recovery/tool/text.h"
 #include "src/settings/settings.h"
@@ -65,10 +66,10 @@ int Create(const CreateArguments& arguments) {
       throw Failure{kUsage, "--populate is not for a pool on a disk; it was made without"};
     }
     const Level level = DiskLevel(arguments.commit);
-    fmt::print("created {}: {}, durability {} ({}); its journal there has {}\n",
+    const JournalFile file = FindJournalFile(arguments.pool);
+    fmt::print("created {}: {}, durability {} ({}); its journal has {} of {}, which was faster\n",
                Printable(arguments.pool), Size(size / pool::kPageSize * pool::kPageSize),
-               level.name, level.meaning,
-               Size(journal::FileBytes(size / pool::kPageSize * pool::kPageSize)));
+               level.name, level.meaning, Size(file.size), DiskText(file));
     FinishOutput();
     return kOk;
   }

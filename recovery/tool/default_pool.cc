@@ -6,6 +6,8 @@
 
 #include <cstdlib>
 
+#include "recovery/tool/commands.h"
+
 namespace nvcache::tool {
 namespace {
 
@@ -27,6 +29,14 @@ std::string StateFolder() {
 std::string DefaultPool() {
   const std::string folder = StateFolder();
   return folder.empty() ? folder : folder + "/nvcache/pool";
+}
+
+std::string NamedPool(const char* command) {
+  const char* const named = getenv("NVCACHE_POOL");
+  std::string path = named != nullptr && *named != '\0' ? named : DefaultPool();
+  if (!path.empty()) return path;
+  throw Failure{kUsage,
+                std::string(command) + ": no pool is named; give its path, or set NVCACHE_POOL"};
 }
 
 void MakeDefaultFolder() {

@@ -15,6 +15,8 @@ inline constexpr uint64_t kDefaultPoolSize = uint64_t{256} << 20;
 
 // /var/lib/nvcache/pool of root, $XDG_STATE_HOME/nvcache/pool of others. Empty: they have no home.
 std::string DefaultPool();
+// The pool that NVCACHE_POOL names, or else that one. A Failure of `command` if there is neither.
+std::string NamedPool(const char* command);
 // Makes the folders above it that are missing, for the user alone. An error shows later, when the
 // pool is made.
 void MakeDefaultFolder();

@@ -42,9 +42,10 @@ std::string Microseconds(uint64_t us) {
 
 }  // namespace
 
-Mirroring FindMirroring(const pool::Pool& pool) {
+Mirroring FindMirroring(const ScopedPool& pool) {
   Mirroring mirroring;
-  mirroring.commit = pool.has_journal() ? pool::kCommitOwn : pool.view().superblock->commit;
+  const bool has_journal = pool.has_journal() || pool.lost;
+  mirroring.commit = has_journal ? pool::kCommitOwn : pool.view().superblock->commit;
   if (mirroring.commit == pool::kCommitOwn) return mirroring;
   const pool::MirrorWords words(pool.view());
   mirroring.state = words.state();

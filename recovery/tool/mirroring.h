@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 
+#include "recovery/tool/open.h"
 #include "recovery/tool/text.h"
 #include "src/pool/mirror_words.h"
 #include "src/pool/pool.h"
@@ -21,7 +22,7 @@ struct Mirroring {
   pool::MirrorWaits waits = {};
 };
 
-Mirroring FindMirroring(const pool::Pool& pool);
+Mirroring FindMirroring(const ScopedPool& pool);
 
 // "mirrored"; "unknown", if there is no such state.
 const char* MirrorStateName(uint32_t state);

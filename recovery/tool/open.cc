@@ -1,15 +1,40 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "recovery/tool/open.h"
 
+#include <errno.h>
+
+#include <optional>
+
 #include "recovery/tool/commands.h"
 #include "recovery/tool/libpmem.h"
+#include "recovery/tool/lost.h"
+#include "src/pool/glance.h"
 
 namespace nvcache::tool {
 
-void OpenPool(pool::Pool* pool, const std::string& path, pool::Mode mode, bool emulate) {
+// Somebody may be making its memory meanwhile: then what the journal had is out of date, and may
+// have seemed to be damaged.
+void OpenPool(ScopedPool* pool, const std::string& path, pool::Mode mode, bool emulate) {
   pool::Problem problem;
-  if (pool->Open(path.c_str(), mode, emulate, nullptr, &problem)) return;
-  throw Failure{kFailed, problem.text.c_str()};
+  pool->lost = false;
+  const auto open = [&] { return pool->Open(path.c_str(), mode, emulate, nullptr, &problem); };
+  if (open()) return;
+  if (problem.error != ENODATA) throw Failure{kFailed, problem.text.c_str()};
+  std::optional<Failure> failure;
+  try {
+    OpenLost(pool, path, mode);
+  } catch (const Failure& found) {
+    failure = found;
+  }
+  using Kind = pool::Glance::Kind;
+  const Kind kind = pool::GlanceAt(path.c_str()).kind;
+  if (kind != Kind::kLost && kind != Kind::kVoid) {
+    pool->Close();
+    if (open()) return;
+    throw Failure{kFailed, problem.text.c_str()};
+  }
+  if (failure) throw Failure(*failure);
+  pool->lost = true;
 }
 
 void CreatePool(const std::string& path, const pool::CreateOptions& options) {
@@ -21,6 +46,11 @@ void CreatePool(const std::string& path, const pool::CreateOptions& options) {
 Level DiskLevel(uint32_t commit) {
   return {"disk", commit == pool::kCommitWrite ? "each write survives a power failure"
                                                : "what a program syncs survives a power failure"};
+}
+
+Level LevelOf(const ScopedPool& pool) {
+  if (pool.lost) return DiskLevel(pool.view().superblock->commit);
+  return LevelOf(static_cast<const pool::Pool&>(pool));
 }
 
 Level LevelOf(const pool::Pool& pool) {

@@ -14,10 +14,12 @@ namespace nvcache::tool {
 class ScopedPool : public pool::Pool {
  public:
   ~ScopedPool() { Close(); }
+  // It has no memory: this is what its journal had when it was opened (lost.h).
+  bool lost = false;
 };
 
 // A Failure with the pool's own one line when it cannot be had.
-void OpenPool(pool::Pool* pool, const std::string& path, pool::Mode mode, bool emulate);
+void OpenPool(ScopedPool* pool, const std::string& path, pool::Mode mode, bool emulate);
 void CreatePool(const std::string& path, const pool::CreateOptions& options);
 
 // A pool that exists was either made on persistent memory or with --emulate: a command that only
@@ -30,6 +32,7 @@ struct Level {
   const char* meaning;
 };
 Level LevelOf(const pool::Pool& pool);
+Level LevelOf(const ScopedPool& pool);
 // That of a pool whose file is a journal.
 Level DiskLevel(uint32_t commit);
 

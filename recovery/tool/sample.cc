@@ -9,6 +9,7 @@
 #include "recovery/tool/commands.h"
 #include "recovery/tool/counters.h"
 #include "recovery/tool/text.h"
+#include "src/pool/glance.h"
 
 namespace nvcache::tool {
 namespace {
@@ -30,15 +31,29 @@ Sampler::Sampler(const std::string& path) : path_(path) {
 // Removed, replaced, or cut: bytes behind the end of a mapped file cannot be read.
 void Sampler::CheckThere() const {
   struct stat st = {};
-  const bool there = stat(path_.c_str(), &st) == 0 && pool_.HasName(st);
-  const uint64_t size = pool_.view().superblock->pool_size;
-  if (there && (pool_.is_device() || static_cast<uint64_t>(st.st_size) >= size)) return;
+  const bool there = stat(path_.c_str(), &st) == 0 && (pool_.lost || pool_.HasName(st));
+  struct stat mapped = {};
+  const bool whole = pool_.is_device() || (fstat(pool_.fd(), &mapped) == 0 &&
+                                           static_cast<uint64_t>(mapped.st_size) >= pool_.size());
+  if (there && whole) return;
   throw Failure{kFailed, fmt::format("{}: the pool is gone: it was removed or replaced; start "
                                      "'nvcache top' again if there is a new one",
                                      Printable(path_))};
 }
 
+// The memory of a pool with a journal may have been made meanwhile, or be gone.
+void Sampler::FollowMemory() {
+  struct stat st = {};
+  const bool gone = pool_.has_journal() && fstat(pool_.fd(), &st) == 0 && st.st_nlink == 0;
+  const bool came = pool_.lost && pool::GlanceAt(path_.c_str()).kind != pool::Glance::Kind::kLost;
+  if (!gone && !came) return;
+  pool_.Close();
+  OpenPool(&pool_, path_, pool::Mode::kInspect, kAnyMemory);
+  next_look_ = {};
+}
+
 Sample Sampler::Take() {
+  FollowMemory();
   CheckThere();
   const Clock::time_point time = Clock::now();
   if (time >= next_look_) {
@@ -52,6 +67,7 @@ Sample Sampler::Take() {
           .processes = FindProcesses(pool_),
           .through = FindThrough(pool_),
           .mirroring = FindMirroring(pool_),
+          .journaling = FindJournaling(pool_, path_),
           .pending = pending_};
 }
 

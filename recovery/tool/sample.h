@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "recovery/tool/journaling.h"
 #include "recovery/tool/mirroring.h"
 #include "recovery/tool/open.h"
 #include "recovery/tool/owner.h"
@@ -25,6 +26,7 @@ struct Sample {
   std::vector<Process> processes;
   Through through;
   Mirroring mirroring;
+  Journaling journaling;
   std::shared_ptr<const Pending> pending;
 };
 
@@ -35,10 +37,11 @@ class Sampler {
 
   // A Failure if the pool is not there any more.
   Sample Take();
-  const pool::Pool& pool() const { return pool_; }
+  const ScopedPool& pool() const { return pool_; }
 
  private:
   void CheckThere() const;
+  void FollowMemory();
 
   ScopedPool pool_;
   std::string path_;

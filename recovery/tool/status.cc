@@ -12,13 +12,9 @@
 
 #include "recovery/tool/commands.h"
 #include "recovery/tool/counters.h"
-#include "recovery/tool/hindered.h"
+#include "recovery/tool/default_pool.h"
 #include "recovery/tool/huge.h"
-#include "recovery/tool/journaling.h"
-#include "recovery/tool/mirroring.h"
-#include "recovery/tool/open.h"
-#include "recovery/tool/owner.h"
-#include "recovery/tool/pending.h"
+#include "recovery/tool/report.h"
 #include "recovery/tool/text.h"
 
 namespace nvcache::tool {
@@ -27,29 +23,9 @@ namespace {
 struct StatusArguments {
   std::string pool;
   bool json = false;
+  bool metrics = false;
   std::string mirror;
 };
-
-struct Report {
-  std::string path;
-  pool::Superblock superblock;
-  Level level;
-  Owner owner;
-  std::vector<Process> processes;
-  std::vector<Hindered> hindered;
-  Through through;
-  Mirroring mirroring;
-  Journaling journaling;
-  uint64_t frame_segments;
-  std::optional<uint64_t> huge;
-  pool::Statistics statistics;
-  Pending pending;
-  bool superblock_damaged;
-  pool::LastWords last_words;
-};
-
-uint64_t Used(const Report& report) { return report.pending.units * pool::kUnitSize; }
-uint64_t SegmentsUsed(const Report& report) { return report.pending.segments.size(); }
 
 // Those that processes at work have for their page frames.
 uint64_t FrameSegments(const pool::Pool& pool) {
@@ -107,15 +83,6 @@ std::string StateText(const Owner& owner) {
   if (owner.since != 0) text += fmt::format(", since {}", Time(owner.since));
   if (owner.use == Use::kDirty) text += "; see 'nvcache recover'";
   return text;
-}
-
-// The age for the process that has waited longest. ns; 0: none has.
-uint64_t AgeOfOldest(const Report& report) {
-  uint64_t age = 0;
-  for (const Process& process : report.processes) {
-    age = std::max(age, AgeOfOldest(process, report.pending.OfSeat(process.seat)));
-  }
-  return age;
 }
 
 std::string PendingText(const Report& report) {
@@ -224,8 +191,9 @@ void PrintText(const Report& report) {
     line("waits", WaitsText(mirroring.waits));
   }
   if (report.journaling.there) {
-    line("journal", JournalText(report.journaling));
-    line("waits", WaitsText(report.journaling.waits));
+    line("journal", DiskText(report.journaling.file));
+    line("", JournalText(report.journaling));
+    if (report.journaling.has_memory) line("waits", WaitsText(report.journaling.waits));
   }
   line("errors", ErrorText(report));
   line("created", Time(report.superblock.created));
@@ -332,26 +300,32 @@ Json ToJson(const Report& report) {
   return json;
 }
 
-int RunStatus(const StatusArguments& arguments) {
+Report FindReport(const std::string& path) {
   ScopedPool pool;
-  OpenPool(&pool, arguments.pool, pool::Mode::kInspect, kAnyMemory);
-  const Report report = {.path = arguments.pool,
-                         .superblock = *pool.view().superblock,
-                         .level = LevelOf(pool),
-                         .owner = FindOwner(pool),
-                         .processes = FindProcesses(pool),
-                         .hindered = FindHindered(pool),
-                         .through = FindThrough(pool),
-                         .mirroring = FindMirroring(pool),
-                         .journaling = FindJournaling(pool),
-                         .frame_segments = FrameSegments(pool),
-                         .huge = HugeBytes(pool),
-                         .statistics = Snapshot(*pool.view().statistics()),
-                         .pending = FindPending(pool),
-                         .superblock_damaged = pool.superblock_damaged(),
-                         .last_words = Copy(*pool.view().last_words())};
+  OpenPool(&pool, path, pool::Mode::kInspect, kAnyMemory);
+  return {.path = path,
+          .superblock = *pool.view().superblock,
+          .level = LevelOf(pool),
+          .owner = FindOwner(pool),
+          .processes = FindProcesses(pool),
+          .hindered = FindHindered(pool),
+          .through = FindThrough(pool),
+          .mirroring = FindMirroring(pool),
+          .journaling = FindJournaling(pool, path),
+          .frame_segments = FrameSegments(pool),
+          .huge = pool.lost ? std::nullopt : HugeBytes(pool),
+          .statistics = Snapshot(*pool.view().statistics()),
+          .pending = FindPending(pool),
+          .superblock_damaged = pool.superblock_damaged(),
+          .last_words = Copy(*pool.view().last_words())};
+}
+
+int RunStatus(const StatusArguments& arguments) {
+  const Report report = FindReport(arguments.pool.empty() ? NamedPool("status") : arguments.pool);
   if (arguments.json) {
     fmt::print("{}\n", Indented(ToJson(report)));
+  } else if (arguments.metrics) {
+    fmt::print("{}", MetricsText(report));
   } else {
     PrintText(report);
   }
@@ -365,8 +339,11 @@ void AddStatus(CLI::App& app, int* status) {
   auto arguments = std::make_shared<StatusArguments>();
   CLI::App* command =
       app.add_subcommand("status", "Tell what a pool is and what is pending in it.");
-  command->add_option("POOL", arguments->pool, "The pool; it may be in use")->required();
-  command->add_flag("--json", arguments->json, "As JSON");
+  command->add_option("POOL", arguments->pool,
+                      "The pool; it may be in use. Else: that of 'nvcache run'");
+  CLI::Option* const json = command->add_flag("--json", arguments->json, "As JSON");
+  command->add_flag("--metrics", arguments->metrics, "For Prometheus, in its text format")
+      ->excludes(json);
   // Only for the help: with it, another program has the command (mirror_commands.cc).
   command->add_option("--mirror", arguments->mirror,
                       "In place of POOL: ADDRESS:PORT or path that 'nvcache mirror --metrics' has; "
@@ -375,6 +352,7 @@ void AddStatus(CLI::App& app, int* status) {
       "Examples:\n"
       "  nvcache status /dev/shm/pool\n"
       "  nvcache status /dev/shm/pool --json | jq .pending_bytes\n"
+      "  nvcache status --metrics > /var/lib/prometheus/node-exporter/nvcache.prom\n"
       "  nvcache status --mirror 127.0.0.1:9100\n");
   command->callback([arguments, status] { *status = RunStatus(*arguments); });
 }

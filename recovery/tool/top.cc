@@ -17,6 +17,7 @@
 
 #include "recovery/tool/commands.h"
 #include "recovery/tool/counters.h"
+#include "recovery/tool/default_pool.h"
 #include "recovery/tool/huge.h"
 #include "recovery/tool/sample.h"
 #include "recovery/tool/screen.h"
@@ -91,7 +92,7 @@ struct Row {
 };
 
 struct View {
-  const pool::Pool& pool;
+  const ScopedPool& pool;
   const std::string& path;
   const Sample& before;
   const Sample& now;
@@ -206,7 +207,30 @@ std::string MirrorLine(const View& view) {
                      Many(mirroring.lacking, "LSN", "LSNs"), WaitsText(mirroring.waits));
 }
 
+// The same of the journal: what has happened since the look before.
+Journaling JournalingOf(const View& view) {
+  return Between(view.before.journaling, view.now.journaling);
+}
+
+std::string JournalLine(const View& view) {
+  const Journaling journaling = JournalingOf(view);
+  if (!journaling.has_memory) return fmt::format("journal  {}", JournalText(journaling));
+  const double seconds = std::chrono::duration<double>(Between(view.before, view.now)).count();
+  const auto rate = [&](uint64_t count) { return static_cast<double>(count) / seconds; };
+  const uint64_t waits = CountOf(journaling.waits);
+  const std::string each =
+      journaling.batches == 0
+          ? ""
+          : fmt::format(" for {:.1f} waits each",
+                        static_cast<double>(waits) / static_cast<double>(journaling.batches));
+  return fmt::format("journal  {}{} writes/s{}, {}; {} ahead of it; {}",
+                     journaling.failed != 0 ? "has failed; " : "",
+                     CountRate(rate(journaling.batches)), each, BytesRate(rate(journaling.bytes)),
+                     Size(journaling.ahead), WaitsText(journaling.waits));
+}
+
 std::string HugePart(const View& view) {
+  if (view.pool.lost) return "";
   const std::optional<uint64_t> huge = HugeBytes(view.pool);
   return huge ? fmt::format("; {} in huge pages", Size(*huge)) : "";
 }
@@ -239,6 +263,7 @@ std::vector<std::string> Head(const View& view) {
                   count(&Statistics::write_back_errors)),
   };
   if (view.now.mirroring.commit != pool::kCommitOwn) head.push_back(MirrorLine(view));
+  if (view.now.journaling.there) head.push_back(JournalLine(view));
   head.emplace_back();
   return head;
 }
@@ -271,13 +296,14 @@ Json ToJson(const View& view) {
   json["segments"] = superblock.segment_count;
   json["segment_size"] = superblock.segment_size;
   json["segments_taken"] = view.now.segments_taken;
-  const std::optional<uint64_t> huge = HugeBytes(view.pool);
+  const std::optional<uint64_t> huge = view.pool.lost ? std::nullopt : HugeBytes(view.pool);
   json["huge"] = huge ? Json(*huge) : Json();
   json["pending_records"] = pending.records;
   json["pending_bytes"] = pending.bytes;
   json["pending_complete"] = pending.complete;
   json["write_through"] = ThroughJson(view.now.through, pending);
   json["mirror"] = MirrorJson(MirroringOf(view));
+  json["journal"] = JournalJson(JournalingOf(view));
   for (const Counter& counter : kCounters) {
     json["per_second"][counter.name] = Rate(view.before, view.now, counter.field);
   }
@@ -359,13 +385,7 @@ void ShowOnScreen(const TopArguments& arguments, Clock::duration interval) {
 }
 
 int RunTop(TopArguments arguments) {
-  if (arguments.pool.empty()) {
-    const char* pool = getenv("NVCACHE_POOL");
-    if (pool == nullptr) {
-      throw Failure{kUsage, "top: no pool is named; give its path, or set NVCACHE_POOL"};
-    }
-    arguments.pool = pool;
-  }
+  if (arguments.pool.empty()) arguments.pool = NamedPool("top");
   const auto interval = std::chrono::duration_cast<Clock::duration>(
       std::chrono::duration<double>(arguments.interval));
   const bool plain = arguments.batch || arguments.once || arguments.json || arguments.count != 0;
@@ -382,7 +402,7 @@ int RunTop(TopArguments arguments) {
 void AddTop(CLI::App& app, int* status) {
   auto arguments = std::make_shared<TopArguments>();
   CLI::App* command = app.add_subcommand("top", "Show a pool and its processes, live.");
-  command->add_option("POOL", arguments->pool, "The pool. Else: NVCACHE_POOL");
+  command->add_option("POOL", arguments->pool, "The pool. Else: that of 'nvcache run'");
   command->add_option("--interval", arguments->interval, "Seconds between two looks [1]")
       ->type_name("SECONDS")
       ->check(CLI::Range(0.1, 86400.0));

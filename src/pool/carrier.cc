@@ -72,9 +72,9 @@ const char* WhyNoJournalOn(int fd) {
 // An overlay is what lies below it.
 const char* WhyNoJournalIn(int fd) {
   constexpr uint64_t kPlace = journal::kRingOffset;
-  constexpr uint32_t kBad = FIEMAP_EXTENT_UNKNOWN | FIEMAP_EXTENT_DELALLOC |
-                            FIEMAP_EXTENT_ENCODED | FIEMAP_EXTENT_NOT_ALIGNED |
-                            FIEMAP_EXTENT_UNWRITTEN | FIEMAP_EXTENT_SHARED;
+  constexpr uint32_t kBad = FIEMAP_EXTENT_UNKNOWN | FIEMAP_EXTENT_DELALLOC | FIEMAP_EXTENT_ENCODED |
+                            FIEMAP_EXTENT_NOT_ALIGNED | FIEMAP_EXTENT_UNWRITTEN |
+                            FIEMAP_EXTENT_SHARED;
   fiemap_extent before, after;
   if (!FindExtent(fd, kPlace, &before)) {
     return "lies on a file system that does not say where its blocks are";

@@ -4,10 +4,10 @@
 import pathlib
 import sys
 
-from kit import LATE, tool
+from kit import LATE, journal, tool
 
-RING, BLOCK = 8192, 4096  # src/journal/format.h
-MAGIC = b"NVCBATCH"
+RING, BLOCK = journal.RING, journal.BLOCK
+MAGIC = journal.BATCH_MAGIC
 # Appends lines and syncs them, says how many, and waits.
 WRITER = """import os, sys
 f = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -80,3 +80,14 @@ class DiskPoolTest(tool.ToolTest):
         self.kill(self.write(lines))
         self.assertLess(len(self.lines()), lines)
         self.memory.unlink()
+
+    def lower_bound(self, at, by):
+        """Of the batch that begins there."""
+        with open(self.pool, "r+b") as file:
+            content = file.read()
+            uuid = journal.Header(content).uuid
+            batch = journal.Batch(content[at:at + journal.BLOCK], uuid)
+            fields = {name: getattr(batch, name) for name in journal.NAMES}
+            fields["bound"] -= by
+            file.seek(at)
+            file.write(journal.make_batch(uuid, content[at + journal.LINE:at + batch.size], **fields))

@@ -14,7 +14,7 @@ OPTIONS = {
             "--batch-delay", "--library", "-- PROGRAM"],
     "checkpointer": ["POOL", "--stay"],
     "recover": ["POOL", "--list", "--user", "--dry-run", "--json", "--export", "--discard"],
-    "status": ["POOL", "--json", "--mirror"],
+    "status": ["POOL", "--json", "--metrics", "--mirror"],
     "top": ["POOL", "--interval", "--batch", "--count", "--once", "--json"],
     "dump": ["POOL", "--all", "--export", "--json"],
     "mirror": ["--pool", "--name", "--etcd", "--keys", "--insecure", "--server", "--below-quorum", "--patience",

@@ -209,7 +209,7 @@ class TopTest(writers.WriterTest):
 
     def test_command_line(self):
         self.assert_refused(self.nvcache("top", self.pool), 1, self.pool)
-        self.assert_refused(self.nvcache("top"), 2, "NVCACHE_POOL")
+        self.assert_refused(self.nvcache("top", env={"NVCACHE_POOL": str(self.pools / "missing")}), 1, "does not exist")
         for option, value in (("--interval", "0"), ("--interval", "x"), ("--count", "0"), ("--colour", "1")):
             self.assert_refused(self.nvcache("top", self.pool, option, value), 2, "nvcache top --help")
         self.create()
