@@ -47,6 +47,14 @@ bool IsUse(Mode mode) {
   return mode == Mode::kShared || mode == Mode::kExclusive || mode == Mode::kRecovery;
 }
 
+// The ring of a journal without headers, which lies where a pool has its state. Its first batch may
+// have a superblock just where a pool has the copy.
+bool IsRing(int fd) {
+  char magic[sizeof(journal::kBatchMagic)] = {};
+  sys::Pread(fd, magic, sizeof(magic), journal::kRingOffset);
+  return std::memcmp(magic, journal::kBatchMagic, sizeof(magic)) == 0;
+}
+
 // For another process that takes a seat or gives it up.
 constexpr uint64_t kGatePatienceNs = 1000 * 1000 * 1000;
 
@@ -102,7 +110,12 @@ bool Pool::OpenFile(Mode mode, Problem* problem) {
                 "name one of these");
   }
   if (IsUse(mode) && !CheckOwner(mode, problem)) return false;
-  if (!is_device_ && Journal::IsOne(fd_) && !OpenJournaled(mode, st, problem)) return false;
+  if (!is_device_ && Journal::IsOne(fd_)) {
+    if (!OpenJournaled(mode, st, problem)) return false;
+  } else if (!is_device_ && IsRing(fd_)) {
+    return Fail(problem, path(), EBADMSG, "is a journal whose headers are gone",
+                "keep the file, and use another pool");
+  }
   if (IsUse(mode) && !LockForUse(mode, problem)) return false;
   // Locks last as long as the open file does: should the program close the descriptor behind our
   // back, this still holds them.
