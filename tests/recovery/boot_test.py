@@ -9,6 +9,8 @@ import shutil
 import subprocess
 import unittest
 
+from kit import LATE
+
 import machine
 from machine import GROUP, USER, run, tool
 
@@ -159,16 +161,41 @@ class BootTest(machine.MachineTest):
                         path.chmod(0o444)
                 image.set_dirty()
             pools.append(pool)
+        self.journals = [self.make_journal(owner) for owner in (0, USER)]
         list_file = self.base / "pools"
-        list_file.write_text("".join(f"{pool}\n" for pool in pools))
+        list_file.write_text("".join(f"{pool}\n" for pool in pools + self.journals))
         return list_file
+
+    def make_journal(self, owner):
+        """Of a pool whose memory is gone, as after a start of the machine. Only the log has what was synced."""
+        folder = self.base / f"journal{owner}"
+        folder.mkdir()
+        os.chown(folder, owner, owner)
+        pool, path = folder / "pool", self.files / str(owner) / "journaled"
+        shutil.copy(tool.LIBRARY, self.base)
+        self.make_file(path, b"old", owner, GROUP if owner == USER else 0)
+        result = self.as_user(owner, "create", pool, "--size", "1M", "--commit", "write")
+        if result.returncode != 0:
+            self.skipTest(f"no journal can lie in {folder}: {result.stderr.strip()}")
+        script = 'exec 3<>"$0"; printf new >&3; kill -9 $$'
+        self.assert_status(self.as_user(owner, "run", "--pool", pool, "--required", "--checkpointer", "never", "--", "sh", "-c",
+                                        script, path, env=LATE), -9)
+        self.assertEqual(path.read_bytes(), b"old")
+        uuid = self.json("status", pool)["uuid"].replace("-", "")
+        memory, = pathlib.Path("/dev/shm").glob(f"nvcache-{uuid}-*")
+        self.assertEqual(memory.stat().st_uid, owner)
+        memory.unlink()
+        return pool
 
     def check_work(self):
         for owner in (0, USER):
-            for name in ("0", "renamed", "2"):
+            for name in ("0", "renamed", "2", "journaled"):
                 path = self.files / str(owner) / name
                 self.assertEqual(path.read_bytes(), b"new", path)
                 self.assertEqual(path.stat().st_uid, owner)
+        # Each has memory again, which its owner can use.
+        for owner, pool in zip((0, USER), self.journals):
+            self.assert_status(self.as_user(owner, "run", "--pool", pool, "--required", "--checkpointer", "never", "--", "true"), 0)
 
     def command_line(self, list_file):
         words = self.settings(UNITS[0])["ExecStart"][0].split()
