@@ -108,6 +108,29 @@ class MemoryGroupTest(tool.ToolTest):
         self.assert_refused(result, 1, self.pool, "control group")
         self.assertFalse(self.pool.exists())
 
+    def test_a_journal_on_a_disk(self):
+        """Its memory is the group's: a new one is made to fit, and one that does not fit is named, and nobody killed."""
+        large, made = self.files / "large", self.files / "made"
+        result = self.nvcache("create", large, "--size", f"{LIMIT}")
+        if result.returncode != 0:
+            self.skipTest(f"no journal can lie on this disk: {result.stderr.strip()}")
+        run = self.in_group(tool.COMMAND, "run", "--pool", large)
+        self.assert_refused(tool.run(*run, "--required", "--", "true"), 125, large, "control group has less", "smaller pool")
+        result = tool.run(*run, "--", "echo", "ran")
+        self.assertEqual((result.returncode, result.stdout), (0, "ran\n"))
+        self.assert_refused(tool.run(*self.in_group(tool.COMMAND, "recover", large)), 1, large, "control group has less")
+        self.assert_refused(tool.run(*self.in_group(tool.COMMAND, "status", large)), 1, large, "control group has less")
+        self.assertIn("clean", self.assert_ok(self.nvcache("status", large)).stdout)
+        result = tool.run(*self.in_group(tool.COMMAND, "run", "--pool", made, "--size", "1G", "--required", "--", "true"))
+        self.assert_status(result, 0)
+        self.assertRegex(result.stderr, rf"(?m)^nvcache: {made} is made with [\d.]+ MiB, not 1 GiB: .*group")
+        report = self.json("status", made)
+        self.assertEqual(report["durability"], "disk")
+        self.assertTrue(report["journal"]["memory"])
+        self.assertLessEqual(report["size"], LIMIT // 2)
+        for memory in pathlib.Path("/dev/shm").glob(f"nvcache-{report['uuid'].replace('-', '')}-*"):
+            memory.unlink()
+
 
 if __name__ == "__main__":
     unittest.main()
