@@ -8,8 +8,9 @@ import subprocess
 import unittest
 
 from kit import MIB, disks, tool
+from kit.journals import memory_of
 
-from pools import WRITER, journals_memory
+from pools import WRITER
 
 
 def mount(*words):
@@ -104,7 +105,7 @@ class PlaceTest(tool.ToolTest):
         self.assertEqual(process.stdout.readline(), "done\n")
         process.kill()
         process.wait()
-        journals_memory(self.pool).unlink()
+        memory_of(self.pool).unlink()
         self.assert_ok(self.nvcache("recover", self.pool))
         self.assertEqual(len(data.read_bytes().splitlines()), 100)
 
@@ -157,7 +158,7 @@ class PlaceTest(tool.ToolTest):
         for pool, data, process in writers:
             process.kill()
             process.wait()
-            journals_memory(pool).unlink()
+            memory_of(pool).unlink()
             self.assert_ok(self.nvcache("recover", pool))
             self.assertEqual(len(data.read_bytes().splitlines()), 50)
 

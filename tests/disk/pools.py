@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A pool with its journal on the disk of the build folder, and programs that use it."""
 
-import pathlib
 import sys
 
-from kit import LATE, journal, tool
+from kit import LATE, journal_format, tool
+from kit.journals import memory_of, remove_memory
 
-RING, BLOCK = journal.RING, journal.BLOCK
-MAGIC = journal.BATCH_MAGIC
+RING, BLOCK = journal_format.RING, journal_format.BLOCK
+MAGIC = journal_format.BATCH_MAGIC
 # Appends lines and syncs them, says how many, and waits.
 WRITER = """import os, sys
 f = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -19,12 +19,6 @@ sys.stdin.read()
 """
 
 
-def journals_memory(pool):
-    """The file that it has in /dev/shm, or None."""
-    st = pool.stat()
-    return next(iter(pathlib.Path("/dev/shm").glob(f"nvcache-*-{st.st_dev:08x}-{st.st_ino:016x}")), None)
-
-
 class DiskPoolTest(tool.ToolTest):
     def setUp(self):
         super().setUp()
@@ -34,15 +28,11 @@ class DiskPoolTest(tool.ToolTest):
         if result.returncode != 0:
             self.skipTest(f"no journal can lie on this disk: {result.stderr.strip()}")
         self.assertIn("durability disk", result.stdout)
-        self.addCleanup(self.remove_memory)
+        self.addCleanup(remove_memory, self.pool)
 
     @property
     def memory(self):
-        return journals_memory(self.pool)
-
-    def remove_memory(self):
-        if self.pool.exists() and self.memory is not None:
-            self.memory.unlink()
+        return memory_of(self.pool)
 
     def under(self, *program):
         return [tool.COMMAND, "run", "--pool", self.pool, "--required", *program]
@@ -85,9 +75,9 @@ class DiskPoolTest(tool.ToolTest):
         """Of the batch that begins there."""
         with open(self.pool, "r+b") as file:
             content = file.read()
-            uuid = journal.Header(content).uuid
-            batch = journal.Batch(content[at:at + journal.BLOCK], uuid)
-            fields = {name: getattr(batch, name) for name in journal.NAMES}
+            uuid = journal_format.Header(content).uuid
+            batch = journal_format.Batch(content[at:at + journal_format.BLOCK], uuid)
+            fields = {name: getattr(batch, name) for name in journal_format.NAMES}
             fields["bound"] -= by
             file.seek(at)
-            file.write(journal.make_batch(uuid, content[at + journal.LINE:at + batch.size], **fields))
+            file.write(journal_format.make_batch(uuid, content[at + journal_format.LINE:at + batch.size], **fields))

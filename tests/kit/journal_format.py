@@ -21,12 +21,13 @@ class Header:
         found = []
         for at in (0, BLOCK):
             raw = content[at:at + HEADER.size]
-            magic, version, size, uuid, run, pool_size, half_size, first, life, how, zero, crc = HEADER.unpack(raw)
-            if magic == HEADER_MAGIC and version == 1 and size == HEADER.size and zero == 0 and crc == crc32c(raw[:84]):
+            magic, version, size, uuid, run, pool_size, half_size, first, life, how, is_void, crc = HEADER.unpack(raw)
+            if magic == HEADER_MAGIC and version == 1 and size == HEADER.size and crc == crc32c(raw[:84]):
                 assert at == life % 2 * BLOCK, "a header lies in the other block"
-                found.append((life, uuid, run, pool_size, half_size, first, how))
+                found.append((life, uuid, run, pool_size, half_size, first, how, is_void))
         assert found, "no header is whole"
-        self.life, self.uuid, self.run, self.pool_size, self.half_size, self.first, self.how = max(found)
+        self.life, self.uuid, self.run, self.pool_size, self.half_size, self.first, self.how, self.is_void = \
+            max(found)
 
 
 class Batch:
