@@ -3,6 +3,7 @@
 """The documentation says what the code says:
 
   docs/pool-format.md  its tables against the structures, static_asserts and constants of the format
+  docs/disk.md         its tables against the structures of a journal's format
   docs/settings.md     variables, defaults, options and counters against the sources
   docs/posix.md        every wrapped name, once, in a row whose test really calls it; every system call
                        that the kernel's headers have, once, as the code handles it by its number
@@ -86,10 +87,10 @@ def evaluate(expression, constants):
         return None
 
 
-def format_of_sources():
+def format_of_sources(paths=FORMAT):
     """Constants, and per structure: size, {field: (offset, size)}, {field: asserted offset}."""
     constants, structures = {}, {}
-    for path in FORMAT:
+    for path in paths:
         source = without_comments(read(path))
         for name, value in re.findall(r"inline constexpr \w+ (k\w+) = ([^;]+);", source):
             number = evaluate(value, constants)
@@ -142,6 +143,19 @@ def check_format():
         for field in table:
             check(field in asserts or field == "zero",
                   f"{source}: no static_assert for the offset of {name}.{field}")
+
+
+def check_journal():
+    where, source = "docs/disk.md", "src/journal/format.h"
+    text = read(where)
+    _, structures = format_of_sources((source,))
+    for name, what in (("Header", "header"), ("BatchHeader", "batch")):
+        size, fields, asserts = structures[name]
+        table = {cells[2].strip("`"): (int(cells[0]), int(cells[1]))
+                 for cells in rows(text, ("offset", "size", f"field of a {what}")) if cells[2] and cells[0] != str(size)}
+        compare(f"offset and size of {name}.", table, fields, where, source)
+        compare(f"offset of {name}.", {field: table[field][0] for field in asserts if field in table}, asserts, where,
+                "the static_asserts")
 
 
 # ---------------------------------------------------------------------------------------------
@@ -315,6 +329,7 @@ def check_links():
 
 def main():
     check_format()
+    check_journal()
     check_settings()
     check_calls()
     check_numbers()
