@@ -4,6 +4,7 @@
 import sys
 
 from kit import LATE, journal_format, tool
+from kit.image import crc32c
 from kit.journals import memory_of, remove_memory
 
 RING, BLOCK = journal_format.RING, journal_format.BLOCK
@@ -81,3 +82,14 @@ class DiskPoolTest(tool.ToolTest):
             fields["bound"] -= by
             file.seek(at)
             file.write(journal_format.make_batch(uuid, content[at + journal_format.LINE:at + batch.size], **fields))
+
+    def make_void(self):
+        """As a checkpointer does when a write has failed: in the block of the header before."""
+        with open(self.pool, "r+b") as file:
+            content = file.read(RING)
+            life = journal_format.Header(content).life
+            raw = bytearray(content[life % 2 * BLOCK:][:journal_format.HEADER.size])
+            raw[72:76], raw[80:84] = (life + 1).to_bytes(4, "little"), (1).to_bytes(4, "little")
+            raw[84:] = crc32c(raw[:84]).to_bytes(4, "little")
+            file.seek((life + 1) % 2 * BLOCK)
+            file.write(raw)

@@ -113,6 +113,13 @@ class StatusTest(DiskPoolTest):
         self.assertIn(f"recovered {pending} records", self.assert_ok(self.nvcache("recover", self.pool)).stdout)
         self.assertEqual(len(self.lines()), pending)
 
+    def test_a_journal_that_is_void(self):
+        """It had failed, and the files have all it promised: what is in its ring is not pending."""
+        self.lose(20)
+        self.make_void()
+        for command in ("status", "dump", "top"):
+            self.assert_refused(self.nvcache(command, self.pool), 1, self.pool, "has failed as a journal", "make the pool anew")
+
     def test_what_cannot_be_said(self):
         self.lose(100)
         at = self.batches()[20]
