@@ -114,8 +114,8 @@ Journaling Between(const Journaling& before, const Journaling& now) {
 
 std::string JournalText(const Journaling& journaling) {
   if (!journaling.has_memory) {
-    return "nobody has used the pool since it was made, or since a start of the machine; the next "
-           "use makes its memory from the journal";
+    return "the pool has no memory now, as before its first use and after a start of the machine: "
+           "the next use makes it from the journal";
   }
   const std::string done = fmt::format("{}, {}, since its memory was made; {} ahead of it",
                                        Many(journaling.batches, "write", "writes"),

@@ -50,6 +50,15 @@ class DefaultTest(tool.ToolTest):
         self.assertEqual(ROOTS.stat().st_ino, made)
         self.assertEqual(self.json("status", ROOTS)["size"], 256 << 20)
 
+    def test_at_once(self):
+        """Of several that find none, one makes it, and all use it."""
+        runs = [self.start([tool.COMMAND, "run", "--size", "8M", "--required", "--", *WRITE, self.files / f"out{i}"],
+                           stderr=subprocess.PIPE) for i in range(4)]
+        said = [run.communicate(timeout=60)[1] for run in runs]
+        self.assertEqual([run.returncode for run in runs], [0] * 4, said)
+        self.assertEqual(sum("is made with 8 MiB" in text for text in said), 1, said)
+        self.assertEqual([path.name for path in ROOTS.parent.iterdir()], ["pool"])
+
     def test_size(self):
         self.assert_made(self.run_alone("--size", "4M", env={"NVCACHE_POOL": ""}), ROOTS, "4 MiB")
 

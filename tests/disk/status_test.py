@@ -78,7 +78,7 @@ class StatusTest(DiskPoolTest):
         text = self.nothing_changes("status", self.pool)
         self.assertIn("clean", text)
         self.assertIn("disk: ", text)
-        self.assertIn("nobody has used the pool", text)
+        self.assertIn("has no memory now", text)
         report = self.status()
         self.assertEqual((report["state"], report["pending_records"]), ("clean", 0))
         self.assertFalse(report["journal"]["memory"])
@@ -98,7 +98,7 @@ class StatusTest(DiskPoolTest):
         self.assertEqual(report["processes"], [])
         records = [json.loads(line) for line in self.nothing_changes("dump", self.pool, "--json").splitlines()]
         self.assertEqual(sum(record.get("length") == 7 for record in records), 100)
-        self.assertIn("journal  nobody has used", self.nothing_changes("top", self.pool, "--once", "--interval", "0.1"))
+        self.assertIn("journal  the pool has no memory now", self.nothing_changes("top", self.pool, "--once", "--interval", "0.1"))
         result = self.assert_ok(self.nvcache("recover", self.pool))
         self.assertIn("100 records (700 B)", result.stdout)
         self.assertTrue(self.status()["journal"]["memory"])
