@@ -13,6 +13,8 @@ namespace {
 
 timespec TimeOf(const statx_timestamp& time) { return {time.tv_sec, time.tv_nsec}; }
 
+}  // namespace
+
 void Fill(const struct statx& from, BornStat* st) {
   static_cast<Stat&>(*st) = {};
   st->st_dev = DeviceOf(from);
@@ -30,8 +32,6 @@ void Fill(const struct statx& from, BornStat* st) {
   st->st_ctim = TimeOf(from.stx_ctime);
   st->birth = BirthOf(from);
 }
-
-}  // namespace
 
 uint64_t BirthOf(const struct statx& st) {
   constexpr uint64_t kNsOfSecond = 1000 * 1000 * 1000;

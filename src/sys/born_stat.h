@@ -18,6 +18,8 @@ struct BornStat : Stat {
   uint64_t birth = 0;  // ns since 1970; 0: the file system does not say, or the call is not there
 };
 
+// `from` has STATX_BASIC_STATS, and STATX_BTIME if the file system has it.
+void Fill(const struct statx& from, BornStat* st);
 uint64_t BirthOf(const struct statx& st);
 // st_dev as programs see it.
 uint64_t DeviceOf(const struct statx& st);

@@ -176,6 +176,7 @@ bool LoggedCall::NoteMade(long result) {
   const long error = opened ? pool::IdentifyAt(static_cast<int>(result), "", &record_.file, &st)
                             : pool::IdentifyAt(folder.fd(), folder.name(), &record_.file, &st);
   if (error < 0 || st.stx_ino == 0) return false;
+  sys::Fill(st, &made_);
   KeepAttributes(st, &record_);
   files_.Gets(st);
   if (opened) files_.NoteNew();

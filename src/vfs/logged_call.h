@@ -16,6 +16,7 @@
 #include <climits>
 
 #include "src/pool/name_record.h"
+#include "src/sys/born_stat.h"
 #include "src/vfs/name_files.h"
 #include "src/vfs/name_folders.h"
 #include "src/vfs/names_lock.h"
@@ -55,6 +56,8 @@ class LoggedCall {
   // kNothing: the call has changed nothing. kElsewhere: it has made a file in another folder than
   // was looked up.
   Recorded recorded() const { return recorded_; }
+  // The file that the call has made, as it was then; a number of 0: it was not looked at.
+  const sys::BornStat& made() const { return made_; }
 
  private:
   using What = NameRequest::What;
@@ -76,6 +79,7 @@ class LoggedCall {
   pool::NameRecord& record_;
   NameFiles files_;
   Recorded recorded_ = Recorded::kNothing;
+  sys::BornStat made_ = {};
 };
 
 }  // namespace nvcache::vfs

@@ -176,9 +176,18 @@ long NameCall::Make() {
   const Recorded recorded = call.recorded();
   if (recorded == Recorded::kElsewhere) MakesElsewhere();
   if (recorded > Recorded::kInLog) Owe(Owed::kBypass);
-  if (request_.what == What::kCreate) created_ = recorded;
+  if (request_.what == What::kCreate) {
+    created_ = recorded;
+    made_ = call.made();
+  }
   if (result != kNotOurs && result != kBeginAnew) moves_ = moves_ && S_ISDIR(record_->mode);
   return result;
+}
+
+bool NameCall::GetMade(sys::BornStat* st) const {
+  if (created_ == Recorded::kNothing || made_.st_ino == 0) return false;
+  *st = made_;
+  return true;
 }
 
 // Under the lock, so that nothing comes into the log between the look and the call. Somebody

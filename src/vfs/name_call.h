@@ -20,6 +20,7 @@
 #include <sys/types.h>
 
 #include "src/pool/name_record.h"
+#include "src/sys/born_stat.h"
 #include "src/sys/scratch.h"
 #include "src/vfs/logged_call.h"
 #include "src/vfs/name_folders.h"
@@ -79,6 +80,8 @@ class NameCall {
   void MakesElsewhere() { found_ = Found::kElsewhere; }
   // The call has made a file, if it has succeeded, and that is new and empty: BeginKnown().
   bool has_created() const { return created_ != Recorded::kNothing; }
+  // It as it was then. False: it was not looked at.
+  bool GetMade(sys::BornStat* st) const;
   // The log's record of it; null: none.
   const pool::NameRecord* created() {
     return created_ == Recorded::kInLog ? record_.get() : nullptr;
@@ -112,6 +115,7 @@ class NameCall {
   UnseenCall unseen_;
   Found found_ = Found::kOther;
   Recorded created_ = Recorded::kNothing;
+  sys::BornStat made_ = {};
 };
 
 }  // namespace nvcache::vfs

@@ -304,8 +304,9 @@ long OpenGuard::Opened(int fd) {
     file_ = nullptr;
   }
   sys::BornStat st;
-  const bool trackable = fd >= 0 && (flags_ & O_PATH) == 0 && sys::Look(fd, &st) == 0 &&
-                         S_ISREG(st.st_mode) && engine.file_systems.Trackable(fd, st);
+  const bool seen =
+      fd >= 0 && (flags_ & O_PATH) == 0 && (names_.GetMade(&st) || sys::Look(fd, &st) == 0);
+  const bool trackable = seen && S_ISREG(st.st_mode) && engine.file_systems.Trackable(fd, st);
   if (trackable) {
     UnlockTable();
     error_ = by_descriptor_.Take(st);
