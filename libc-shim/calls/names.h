@@ -25,14 +25,17 @@ struct Name {
   Fate fate = Fate::kStays;
 };
 
-// Has the guard take each name. 0, or why the first one that cannot be drained cannot. `logged`:
-// NameGuard::Claim.
+// Has the guard take each name. 0, or why the first one that cannot be drained cannot. `call`:
+// null, if the log cannot have it.
 template <typename... Names>
-inline long TakeNames([[maybe_unused]] vfs::NameGuard* guard, [[maybe_unused]] bool logged,
-                      Names... names) {
+inline long TakeNames([[maybe_unused]] vfs::NameGuard* guard,
+                      [[maybe_unused]] const vfs::NameCall* call, Names... names) {
   long error = 0;
+  [[maybe_unused]] const bool logged = call != nullptr && call->logs();
   static_cast<void>(
-      (((error = guard->Claim(names.dirfd, names.path, names.follow, logged)) == 0) && ...) &&
+      (((error = guard->Claim(names.dirfd, names.path, names.follow, logged,
+                              logged ? call->Seen(names.path) : nullptr)) == 0) &&
+       ...) &&
       (((error = guard->Add(names.dirfd, names.path, names.follow, names.fate, logged)) == 0) &&
        ...));
   return error;
@@ -44,7 +47,7 @@ inline auto AroundNames(RealCall real, Names... names) {
   vfs::UnseenCall unseen;
   unseen.Begin();
   vfs::NameGuard guard;
-  const long error = TakeNames(&guard, false, names...);
+  const long error = TakeNames(&guard, nullptr, names...);
   if (error < 0) return static_cast<decltype(real())>(FromAnswer(error));
   return real();
 }
@@ -69,7 +72,7 @@ inline auto ChangeNames(RealCall real, Prepare prepare, Names... names) {
     prepare(call, past);
     long error = call.error();
     vfs::NameGuard guard;
-    if (error == 0 && !call.is_in_vain()) error = TakeNames(&guard, call.logs(), names...);
+    if (error == 0 && !call.is_in_vain()) error = TakeNames(&guard, &call, names...);
     if (error < 0) return static_cast<decltype(real())>(FromAnswer(error));
     const long result = call.Make();
     if (result == vfs::kBeginAnew) continue;

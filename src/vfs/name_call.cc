@@ -69,11 +69,7 @@ void NameCall::Remove(int dirfd, const char* path, int flags, bool past) {
   request_ = {.what = What::kRemove, .flags = flags, .dirfd = dirfd, .path = path};
   const bool is_folder = (flags & AT_REMOVEDIR) != 0;
   if (!folders_.Find(dirfd, path, is_folder)) return;
-  struct stat st;
-  // A file is there, as a rule.
-  const bool looks = is_folder && !past && folders_.AnyEntry();
-  const bool missing = looks && sys::Fstatat(dirfd, path, &st, AT_SYMLINK_NOFOLLOW) == -ENOENT;
-  if (!missing || !PrepareInVain()) Prepare(past);
+  if (past || !RemoveInVain()) Prepare(past);
   if (is_folder && !logs()) ForgetGoing();
 }
 
@@ -92,11 +88,11 @@ void NameCall::Rename(int from_dirfd, const char* from, int dirfd, const char* p
   }
   folders_.EndNaming();
   if (!folders_.AnyEntry()) return;
-  sys::BornStat st;
-  const long found = sys::LookAt(from_dirfd, from, &st, AT_SYMLINK_NOFOLLOW);
+  const long found = sys::LookAt(from_dirfd, from, &seen_, AT_SYMLINK_NOFOLLOW);
+  has_seen_ = found == 0;
   if (found == -ENOENT && !past && PrepareInVain()) return;
   Prepare(past || (flags & ~unsigned{RENAME_NOREPLACE}) != 0);
-  if (logs() && found == 0 && !SecureBytes(folders_.from(), st)) Bypass();
+  if (logs() && has_seen_ && !SecureBytes(folders_.from(), seen_)) Bypass();
 }
 
 // A folder is moved, say, and slashes follow its name.
@@ -148,6 +144,25 @@ bool NameCall::PrepareInVain() {
   return true;
 }
 
+// Under the lock, so that nothing comes into the log between the look and the call. Somebody
+// without the log may make the name then. False: there is something to remove.
+bool NameCall::RemoveInVain() {
+  if (!PrepareInVain()) return false;
+  const sys::InEngine inside;
+  const NamesLock lock;
+  const NameRequest& is = request_;
+  const long found = sys::LookAt(is.dirfd, is.path, &seen_, AT_SYMLINK_NOFOLLOW);
+  has_seen_ = found == 0;
+  if (found != -ENOENT) {
+    way_ = Way::kKernel;
+    return false;
+  }
+  in_vain_ = sys::Unlinkat(is.dirfd, is.path, is.flags);
+  if (in_vain_ >= 0) MadeByKernel();
+  moves_ = moves_ && in_vain_ >= 0;
+  return true;
+}
+
 void NameCall::Bypass() {
   if (moves_) ForgetGoing();
   way_ = Way::kKernel;
@@ -167,7 +182,7 @@ void NameCall::ForgetGoing() const {
 long NameCall::Make() {
   if (!logs()) return kNotOurs;
   sys::InEngine inside;
-  if (is_in_vain()) return MakeInVain();
+  if (is_in_vain()) return request_.what == What::kRemove ? in_vain_ : RenameInVain();
   LoggedCall call(request_, folders_, *record_);
   const long result = [&call] {
     const NamesLock lock;
@@ -184,25 +199,25 @@ long NameCall::Make() {
   return result;
 }
 
+const sys::BornStat* NameCall::Seen(const char* path) const {
+  const char* const goes = request_.what == What::kRemove ? request_.path : request_.from;
+  return way_ == Way::kLogged && has_seen_ && path == goes ? &seen_ : nullptr;
+}
+
 bool NameCall::GetMade(sys::BornStat* st) const {
   if (created_ == Recorded::kNothing || made_.st_ino == 0) return false;
   *st = made_;
   return true;
 }
 
-// Under the lock, so that nothing comes into the log between the look and the call. Somebody
-// without the log may make the name then.
-long NameCall::MakeInVain() {
+// As RemoveInVain().
+long NameCall::RenameInVain() {
   const NamesLock lock;
   const NameRequest& is = request_;
-  const bool removes = is.what == What::kRemove;
-  const int dirfd = removes ? is.dirfd : is.from_dirfd;
-  const char* path = removes ? is.path : is.from;
   struct stat st;
-  if (sys::Fstatat(dirfd, path, &st, AT_SYMLINK_NOFOLLOW) != -ENOENT) return kBeginAnew;
-  const long result = removes ? sys::Unlinkat(dirfd, path, is.flags)
-                              : sys::Call(SYS_renameat2, dirfd, sys::Address(path), is.dirfd,
-                                          sys::Address(is.path), is.flags);
+  if (sys::Fstatat(is.from_dirfd, is.from, &st, AT_SYMLINK_NOFOLLOW) != -ENOENT) return kBeginAnew;
+  const long result = sys::Call(SYS_renameat2, is.from_dirfd, sys::Address(is.from), is.dirfd,
+                                sys::Address(is.path), is.flags);
   if (result >= 0) {
     MadeByKernel();
   } else {

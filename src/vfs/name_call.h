@@ -57,8 +57,10 @@ class NameCall {
   long error() const { return error_; }
   // Make() will make the call, unless something comes in between.
   bool logs() const { return way_ != Way::kKernel; }
-  // Nothing has the name that the call is to take away: Make() lets the kernel refuse it.
+  // Nothing has the name that the call is to take away: the kernel refuses it.
   bool is_in_vain() const { return way_ == Way::kInVain; }
+  // What the path was seen to lead to, if Make() will look again before it makes the call; or null.
+  const sys::BornStat* Seen(const char* path) const;
   // The kernel's answer, of Create a descriptor; kNotOurs, kBeginAnew.
   long Make();
   // Make() was in vain, and the call was made by other means, perhaps.
@@ -100,15 +102,20 @@ class NameCall {
   void MoveUnseen();
   void Prepare(bool past);
   bool PrepareInVain();
+  bool RemoveInVain();
   void Bypass();
   void ForgetGoing() const;
   void Owe(Owed owed) { owed_ = owed_ < owed ? owed : owed_; }
-  long MakeInVain();
+  long RenameInVain();
 
   NameFolders folders_;
   NameRequest request_;
   sys::Scratch<pool::NameRecord> record_;
+  // By the name that the call is to take away.
+  sys::BornStat seen_ = {};
+  bool has_seen_ = false;
   Way way_ = Way::kKernel;
+  long in_vain_ = 0;  // the kernel's answer to a removal
   Owed owed_ = Owed::kNothing;
   long error_ = 0;
   bool moves_ = false;  // a folder, perhaps

@@ -122,11 +122,12 @@ Removal::~Removal() {
   file->lock.Unlock();
 }
 
-long NameGuard::Claim(int dirfd, const char* path, bool follow, bool logged) {
+long NameGuard::Claim(int dirfd, const char* path, bool follow, bool logged,
+                      const sys::BornStat* seen) {
   NVCACHE_CHECK(!locked_ && claimed_ < 2);
   vfs::Claim& claim = claims_[claimed_++];
   if (!SeesPaths()) return 0;
-  const long error = claim.TakePath(dirfd, path, follow);
+  const long error = seen != nullptr ? claim.TakeSeen(*seen) : claim.TakePath(dirfd, path, follow);
   return error < 0 || logged ? error : claim.ToChange();
 }
 

@@ -68,7 +68,9 @@ class NameGuard {
   NameGuard& operator=(const NameGuard&) = delete;
 
   // `logged`: the log has the change, so the file's pending records may stay so; it is no folder.
-  long Claim(int dirfd, const char* path, bool follow = false, bool logged = false);
+  // `seen`: what the path leads to; null: it is looked at.
+  long Claim(int dirfd, const char* path, bool follow = false, bool logged = false,
+             const sys::BornStat* seen = nullptr);
   // The fate of the name: kIsRemoved, if the call takes it from the file, and gives it to none
   // or to another one.
   enum class Fate { kStays, kIsRemoved };

@@ -84,9 +84,14 @@ long Claim::Take(const sys::BornStat& st) {
 long Claim::TakePath(int dirfd, const char* path, bool follow) {
   sys::BornStat st;
   if ((!engine.active() && !sys::IsSharing()) || taken_) return 0;
-  const bool found = sys::LookAt(dirfd, path, &st, follow ? 0 : AT_SYMLINK_NOFOLLOW) == 0;
-  is_no_folder_ = !found || !S_ISDIR(st.st_mode);
-  return found && S_ISREG(st.st_mode) ? Take(st) : 0;
+  if (sys::LookAt(dirfd, path, &st, follow ? 0 : AT_SYMLINK_NOFOLLOW) == 0) return TakeSeen(st);
+  is_no_folder_ = true;
+  return 0;
+}
+
+long Claim::TakeSeen(const sys::BornStat& st) {
+  is_no_folder_ = !S_ISDIR(st.st_mode);
+  return S_ISREG(st.st_mode) && !taken_ ? Take(st) : 0;
 }
 
 long Claim::ToChange() {

@@ -28,6 +28,8 @@ class Claim {
   long Take(const sys::BornStat& st);
   // Takes it of the regular file that the path names, if it names one.
   long TakePath(int dirfd, const char* path, bool follow);
+  // The same of a path that was seen to lead there.
+  long TakeSeen(const sys::BornStat& st);
   // The path was seen to lead to no folder.
   bool is_no_folder() const { return is_no_folder_; }
   bool taken() const { return taken_; }
