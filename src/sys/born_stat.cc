@@ -5,11 +5,26 @@
 #include <fcntl.h>
 #include <sys/sysmacros.h>
 
+#include <cstddef>
+
 #include "src/sys/kernel.h"
 
 namespace nvcache::sys {
 
 namespace {
+
+// A libc's header may lack the field, which came later (Linux 5.8), and its bit. Kernels that have
+// it fill it without being asked.
+constexpr uint32_t kMountId = 0x1000;
+constexpr size_t kMountIdAt = 144;
+static_assert(offsetof(struct statx, stx_dev_minor) + sizeof(uint32_t) == kMountIdAt);
+
+uint64_t MountOf(const struct statx& st) {
+  uint64_t mount = 0;
+  if ((st.stx_mask & kMountId) == 0) return 0;
+  __builtin_memcpy(&mount, reinterpret_cast<const char*>(&st) + kMountIdAt, sizeof(mount));
+  return mount;
+}
 
 timespec TimeOf(const statx_timestamp& time) { return {time.tv_sec, time.tv_nsec}; }
 
@@ -31,6 +46,7 @@ void Fill(const struct statx& from, BornStat* st) {
   st->st_mtim = TimeOf(from.stx_mtime);
   st->st_ctim = TimeOf(from.stx_ctime);
   st->birth = BirthOf(from);
+  st->mount = MountOf(from);
 }
 
 uint64_t BirthOf(const struct statx& st) {
@@ -49,7 +65,7 @@ long LookAt(int dirfd, const char* path, BornStat* st, int flags) {
     Fill(found, st);
     return 0;
   }
-  st->birth = 0;
+  st->birth = st->mount = 0;
   const bool refused = error == -ENOSYS || error == -EPERM;
   return refused
              ? Call(SYS_newfstatat, dirfd, Address(path), Address(static_cast<Stat*>(st)), flags)

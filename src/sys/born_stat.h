@@ -16,6 +16,7 @@ using Stat = struct stat;
 
 struct BornStat : Stat {
   uint64_t birth = 0;  // ns since 1970; 0: the file system does not say, or the call is not there
+  uint64_t mount = 0;  // the mount by which it was found; 0: the kernel does not say
 };
 
 // `from` has STATX_BASIC_STATS, and STATX_BTIME if the file system has it.

@@ -82,6 +82,8 @@ inline int MoveHigh(int fd) {
 // them in the order of their numbers. (bash takes those from 63 downwards.)
 // Where the limit is lower, they are the last ones below it, in the same order.
 inline constexpr int kPoolNumber = 48, kThroughNumber = 52, kLeasesNumber = 56;
+// Folders that are kept open, where these are free.
+inline constexpr int kFolderNumber = 53;
 inline int MoveLow(int fd, int from) {
   int low = MoveTo(fd, from);
   if (low == fd) {

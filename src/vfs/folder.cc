@@ -103,7 +103,7 @@ bool IsEmptyFolder(int dirfd, const char* name) {
 
 Folder::~Folder() {
   EndInFlight();
-  if (owns_fd_) sys::Close(fd_);
+  DropDescriptor();
 }
 
 void Folder::BeginInFlight() {
@@ -124,6 +124,7 @@ void Folder::Take(const sys::BornStat& st) {
   device_ = st.st_dev;
   inode_ = st.st_ino;
   birth_ = st.birth;
+  mount_ = st.mount;
   tag_ = lease::TagOf(st);
 }
 
@@ -132,6 +133,7 @@ bool Folder::Look(int dirfd, const char* path, const Folder* beside) {
     device_ = beside->device_;
     inode_ = beside->inode_;
     birth_ = beside->birth_;
+    mount_ = beside->mount_;
     tag_ = beside->tag_;
     return true;
   }
@@ -164,25 +166,47 @@ bool Folder::Find(int dirfd, const char* path, bool slashes, const Folder* besid
 bool Folder::FindOpen(int fd, const sys::BornStat& st) {
   if ((sys::Fcntl(fd, F_GETFL) & O_PATH) != 0) return false;
   fd_ = fd;
+  confirmed_ = true;
   Take(st);
   return true;
 }
 
-bool Folder::Open() {
+bool Folder::OpenKept() {
   if (fd_ >= 0) return true;
+  kept_ = engine.kept_folders.Take(key());
+  if (kept_ == KeptFolders::kNone) return Open();
+  fd_ = engine.kept_folders.fd(kept_);
+  return true;
+}
+
+bool Folder::Confirm() {
+  sys::BornStat st;
+  confirmed_ = confirmed_ || (fd_ >= 0 && sys::Look(fd_, &st) == 0 && st.st_dev == device_ &&
+                              st.st_ino == inode_ && st.birth == birth_);
+  if (!confirmed_ && kept_ != KeptFolders::kNone) engine.kept_folders.Forget(kept_);
+  return confirmed_;
+}
+
+// A copy of it may be kept, for the next call.
+bool Folder::Open() {
+  if (fd_ >= 0 && Confirm()) return true;
+  DropDescriptor();
   const long fd = sys::Openat(dirfd_, parent(), O_PATH | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return false;
   fd_ = static_cast<int>(fd);
   owns_fd_ = true;
-  sys::BornStat st;
-  return sys::Look(fd_, &st) == 0 && st.st_dev == device_ && st.st_ino == inode_ &&
-         st.birth == birth_;
+  if (!Confirm()) return false;
+  const PoolPin pin;
+  if (pin.ok() && IsKnown()) kept_ = engine.kept_folders.Offer(key(), fd_);
+  return true;
 }
 
 void Folder::DropDescriptor() {
   if (owns_fd_) sys::Close(fd_);
+  if (kept_ != KeptFolders::kNone) engine.kept_folders.Release(kept_);
+  kept_ = KeptFolders::kNone;
   fd_ = -1;
-  owns_fd_ = false;
+  owns_fd_ = confirmed_ = false;
 }
 
 FileEntry* Folder::entry() const { return engine.file_table.Find(tag_); }
@@ -195,7 +219,9 @@ bool Folder::IsKnown() const {
 }
 
 bool Folder::OpenAs(const Folder& other) {
-  if (device_ != other.device_ || inode_ != other.inode_ || birth_ != other.birth_) return Open();
+  if (device_ != other.device_ || inode_ != other.inode_ || birth_ != other.birth_) {
+    return OpenKept();
+  }
   if (fd_ < 0) fd_ = other.fd_;
   return fd_ >= 0;
 }

@@ -20,6 +20,7 @@
 #include "src/pool/name_record.h"
 #include "src/sys/born_stat.h"
 #include "src/sys/scratch.h"
+#include "src/vfs/engine/kept_folders.h"
 #include "src/vfs/engine/recent_records.h"
 
 namespace nvcache::vfs {
@@ -43,6 +44,12 @@ class Folder {
   bool FindOpen(int fd, const sys::BornStat& st);
   // The folder's descriptor, for the calls that change it. False: it cannot be had.
   bool Open();
+  // The same, perhaps one that was kept open (KeptFolders): nothing is changed by it before
+  // Confirm() or NoteConfirmed().
+  bool OpenKept();
+  // The descriptor is the folder's, for sure.
+  bool Confirm();
+  void NoteConfirmed() { confirmed_ = true; }
 
   // Before a call that gives the program a descriptor: it gets the lowest number, as ever. And
   // before one that gets descriptors of the program: it may have closed one that had this number.
@@ -83,6 +90,7 @@ class Folder {
 
  private:
   void Take(const sys::BornStat& st);
+  KeptFolders::Key key() const { return {mount_, device_, inode_, birth_}; }
   bool Look(int dirfd, const char* path, const Folder* beside);
   bool SyncToKnow(uint32_t own);
   const char* parent() const { return parent_ != nullptr ? parent_ : "."; }
@@ -93,10 +101,13 @@ class Folder {
   int dirfd_ = -1;
   int fd_ = -1;
   bool owns_fd_ = false;
+  int kept_ = KeptFolders::kNone;  // its handle, if that is kept
+  bool confirmed_ = false;
   bool in_flight_ = false;
   uint64_t device_ = 0;
   uint64_t inode_ = 0;
   uint64_t birth_ = 0;  // sys::BornStat
+  uint64_t mount_ = 0;  // the same
   uint64_t tag_ = 0;    // 0: it can have no entry
 };
 

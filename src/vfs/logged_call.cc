@@ -52,7 +52,9 @@ long AnswerTo(long error) { return error == -ENAMETOOLONG ? kBeginAnew : error; 
 
 long LoggedCall::Make(const NamesLock& lock) {
   if (!lock.can_log() || !folders_.Hold()) return kBeginAnew;
-  if (const long found = Look(); found != 0) return found;
+  const long found = Look();
+  if (request_.what != What::kCreate && !folders_.Confirm(from_seen_)) return kBeginAnew;
+  if (found != 0) return found;
   const Deeds deeds = DeedsOf(request_.what);
   if (!Makes() && !Commit(deeds.announced, lock)) return kBeginAnew;
   const long result = Call();
@@ -85,6 +87,7 @@ long LoggedCall::LookAtGoing() {
   struct statx st;
   const long error = pool::IdentifyAt(folder.fd(), folder.name(), &record_.file, &st);
   if (error < 0) return AnswerTo(error);
+  if (IsSeen(st)) folders_.to().NoteConfirmed();
   const bool is_folder = S_ISDIR(st.stx_mode);
   if (is_folder != ((request_.flags & AT_REMOVEDIR) != 0)) return kNotOurs;
   if (is_folder || st.stx_nlink == 1) {
@@ -97,11 +100,21 @@ long LoggedCall::LookAtGoing() {
   return 0;
 }
 
+// The folder's descriptor leads by the name to the file that the program's path leads to, and to no
+// other one, for the file has no other name: so it is that folder's.
+bool LoggedCall::IsSeen(const struct statx& st) const {
+  const sys::BornStat* seen = request_.seen;
+  return seen != nullptr && !S_ISDIR(st.stx_mode) && st.stx_nlink == 1 &&
+         seen->st_ino == st.stx_ino && seen->st_dev == sys::DeviceOf(st) &&
+         seen->birth == sys::BirthOf(st);
+}
+
 long LoggedCall::LookAtMoving() {
   const Folder& from = folders_.from();
   struct statx st;
   const long error = pool::IdentifyAt(from.fd(), from.name(), &record_.file, &st);
   if (error < 0) return AnswerTo(error);
+  from_seen_ = IsSeen(st);
   const bool is_folder = S_ISDIR(st.stx_mode);
   if (is_folder && request_.what == What::kLink) return kNotOurs;
   files_.Gets(st);
@@ -191,10 +204,13 @@ bool LoggedCall::NoteMade(long result) {
 // have put another folder in the place of this one.
 bool LoggedCall::IsWhereSaid() {
   Folder& folder = folders_.to();
-  struct stat st;
-  const bool is = folder.Open() &&
-                  sys::Fstatat(folder.fd(), folder.name(), &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-                  st.st_dev == folder.device() && st.st_ino == record_.file.inode;
+  const auto leads_there = [&] {
+    struct stat st;
+    return sys::Fstatat(folder.fd(), folder.name(), &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+           st.st_dev == folder.device() && st.st_ino == record_.file.inode;
+  };
+  // One that was kept open is that folder's, or the new file would not be there.
+  const bool is = (folder.OpenKept() && leads_there()) || (folder.Open() && leads_there());
   folder.DropDescriptor();
   return is;
 }

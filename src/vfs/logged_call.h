@@ -39,6 +39,8 @@ struct NameRequest {
   int from_dirfd = -1;  // of the old name
   const char* from = nullptr;
   const char* target = nullptr;  // a symbolic link's
+  // What the path that is to go, or the old one, was seen to lead to; or null.
+  const sys::BornStat* seen = nullptr;
 };
 
 // The outcome of a call.
@@ -67,6 +69,7 @@ class LoggedCall {
   long LookAtGoing();
   long LookAtMoving();
   long LookAtReplaced(const struct statx& moving);
+  bool IsSeen(const struct statx& st) const;
   long Call() const;
   bool NoteMade(long result);
   bool IsWhereSaid();
@@ -79,6 +82,7 @@ class LoggedCall {
   pool::NameRecord& record_;
   NameFiles files_;
   Recorded recorded_ = Recorded::kNothing;
+  bool from_seen_ = false;  // IsSeen() the file that moves
   sys::BornStat made_ = {};
 };
 

@@ -91,6 +91,7 @@ void NameCall::Rename(int from_dirfd, const char* from, int dirfd, const char* p
   const long found = sys::LookAt(from_dirfd, from, &seen_, AT_SYMLINK_NOFOLLOW);
   has_seen_ = found == 0;
   if (found == -ENOENT && !past && PrepareInVain()) return;
+  if (has_seen_) request_.seen = &seen_;
   Prepare(past || (flags & ~unsigned{RENAME_NOREPLACE}) != 0);
   if (logs() && has_seen_ && !SecureBytes(folders_.from(), seen_)) Bypass();
 }
@@ -153,6 +154,7 @@ bool NameCall::RemoveInVain() {
   const NameRequest& is = request_;
   const long found = sys::LookAt(is.dirfd, is.path, &seen_, AT_SYMLINK_NOFOLLOW);
   has_seen_ = found == 0;
+  if (has_seen_) request_.seen = &seen_;
   if (found != -ENOENT) {
     way_ = Way::kKernel;
     return false;

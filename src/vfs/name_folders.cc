@@ -81,10 +81,18 @@ uint32_t NameFolders::CountOwn(uint64_t tag) const {
 // ----------------------------------------------------------------------------------------- Logging
 
 bool NameFolders::MakeKnown(bool opens) {
-  if (!MakeOneKnown(to_) || (opens && !to_.Open())) return false;
+  if (!MakeOneKnown(to_) || (opens && !to_.OpenKept())) return false;
   if (!has_from_) return true;
   if (from_.IsSame(to_)) return from_.OpenAs(to_);
-  return MakeOneKnown(from_) && from_.Open();
+  return MakeOneKnown(from_) && from_.OpenKept();
+}
+
+bool NameFolders::Confirm(bool from_seen) {
+  if (from_seen) from_.NoteConfirmed();
+  if (!has_from_) return to_.Confirm();
+  if (!from_.Confirm()) return false;
+  if (from_.fd() == to_.fd()) to_.NoteConfirmed();
+  return to_.Confirm();
 }
 
 bool NameFolders::Describe(const char* target, NameRecord* record) {

@@ -41,6 +41,8 @@ class NameFolders {
 
   // Has them be known, and open, if `opens`. False: they cannot be just now. No lock.
   bool MakeKnown(bool opens);
+  // Their descriptors are theirs, for sure. `from_seen`: so is that of the old name's.
+  bool Confirm(bool from_seen);
   // All that the record has but for files. `target`: of a symbolic link; or null.
   bool Describe(const char* target, pool::NameRecord* record);
   // Known still; and from now on something of them is pending. A checkpoint that is drawn later

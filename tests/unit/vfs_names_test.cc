@@ -22,6 +22,7 @@
 
 #include "src/nvlog/walk.h"
 #include "src/pool/identify.h"
+#include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"
 #include "src/sys/scratch.h"
 #include "src/vfs/attribute_call.h"
@@ -482,6 +483,75 @@ TEST_IN_ENGINE(VfsNamesTest, ACallThatChangesNothingIsNotPendingForEver) {
   call.Other(AT_FDCWD, Path("pipe").c_str());
   EXPECT_EQ(call.error(), 0);
   EXPECT_FALSE(FolderIsPending());
+}
+
+// The number of the descriptor that is kept of the folder; -1: none is.
+int KeptOf(const std::string& folder) {
+  for (int fd = sys::kFolderNumber; fd < sys::kFirstTable; ++fd) {
+    char path[4096];
+    const long n = sys::ReadLinkTo(fd, path, sizeof(path));
+    const bool is_path = (sys::Fcntl(fd, F_GETFL) & O_PATH) != 0;
+    if (n > 0 && std::string(path, static_cast<size_t>(n)) == folder && is_path) return fd;
+  }
+  return -1;
+}
+
+TEST_IN_ENGINE(VfsNamesTest, AFolderInWhichNamesChangeIsKeptOpenUntilItsNumberIsWanted) {
+  for (const char* name : {"a", "b"}) EXPECT_EQ(Close(Open(name, O_RDWR | O_CREAT)), 0);
+  const int kept = KeptOf(disk_.path());
+  ASSERT_GE(kept, 0);
+  EXPECT_EQ(Fcntl(kept, F_GETFD, 0), -EBADF) << "it is none of the program's";
+  EXPECT_EQ(Rename("a", "c"), 0);
+  EXPECT_EQ(KeptOf(disk_.path()), kept);
+  EXPECT_EQ(Dup2(0, kept), kept);
+  EXPECT_EQ(KeptOf(disk_.path()), -1);
+  for (const char* name : {"b", "c"}) EXPECT_EQ(Remove(name), 0);
+  EXPECT_NE(KeptOf(disk_.path()), kept) << "that is the program's now";
+  Release();
+  EXPECT_EQ(KeptOf(disk_.path()), -1);
+  ::close(kept);
+}
+
+// The program has closed it by a call that nobody sees, and has another folder there, with files of
+// the same names.
+TEST_IN_ENGINE(VfsNamesTest, AKeptFolderIsNotTakenForTheOneThatHasItsNumber) {
+  const std::string other = memory_ / "other";
+  ASSERT_EQ(::mkdir(other.c_str(), 0750), 0);
+  for (const char* name : {"a", "b", "c", "e"}) {
+    EXPECT_EQ(Close(Open(name, O_RDWR | O_CREAT)), 0);
+    std::ofstream(other + "/" + name) << "of the other";
+  }
+  const int fd = ::open(other.c_str(), O_PATH | O_DIRECTORY);
+  const auto replace = [&] {
+    for (const char* name : {"x", "y", "x", "y"}) {
+      EXPECT_EQ(Close(Open(name, O_RDWR | O_CREAT)), 0);
+      EXPECT_EQ(Remove(name), 0);
+    }
+    const int kept = KeptOf(disk_.path());
+    ASSERT_GE(kept, 0);
+    ASSERT_EQ(::syscall(SYS_dup3, fd, kept, O_CLOEXEC), kept);
+  };
+  replace();
+  EXPECT_EQ(Remove("a"), 0);
+  replace();
+  EXPECT_EQ(Rename("b", "d"), 0);
+  replace();
+  EXPECT_EQ(Rename("c", "e"), 0);
+  replace();
+  EXPECT_EQ(MakeFolder("f"), 0);
+  replace();
+  EXPECT_EQ(Close(Open("g", O_RDWR | O_CREAT)), 0);
+  replace();
+  EXPECT_EQ(Remove("of no other"), -ENOENT);
+  EXPECT_EQ(Link("e", "h"), 0);
+  for (const char* name : {"a", "b", "c"}) EXPECT_NE(::access(Path(name).c_str(), F_OK), 0) << name;
+  for (const char* name : {"d", "e", "f", "g", "h"})
+    EXPECT_EQ(::access(Path(name).c_str(), F_OK), 0) << name;
+  for (const char* name : {"a", "b", "c", "e"})
+    EXPECT_EQ(::access((other + "/" + name).c_str(), F_OK), 0) << name;
+  for (const char* name : {"d", "f", "g", "h"})
+    EXPECT_NE(::access((other + "/" + name).c_str(), F_OK), 0) << name;
+  ::close(fd);
 }
 
 // I12.

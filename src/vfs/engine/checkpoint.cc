@@ -101,6 +101,7 @@ void Checkpoint::Stay() {
 void Checkpoint::Close() {
   if (!is_open()) return;
   device_.store(0);
+  engine.kept_folders.Close();
   if (engine.descriptors.Of(fd_) == Internal()) OwnDescriptors::Return(fd_);
   fd_ = -1;
   since_.store(0);

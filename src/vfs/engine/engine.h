@@ -21,6 +21,7 @@
 #include "src/vfs/engine/descriptors.h"
 #include "src/vfs/engine/file_systems.h"
 #include "src/vfs/engine/files.h"
+#include "src/vfs/engine/kept_folders.h"
 #include "src/vfs/engine/mappings.h"
 #include "src/vfs/engine/mirror.h"
 #include "src/vfs/engine/notice.h"
@@ -111,6 +112,7 @@ class Engine {
   // The start of a program writes to the members above.
   FileSystems file_systems;
   nvlog::Log log;
+  KeptFolders kept_folders;
   Mappings mappings;
   Turns turns;
 

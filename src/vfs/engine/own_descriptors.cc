@@ -94,6 +94,14 @@ bool HoldsLock(int fd) {
   return FindLock(fd, &found) && found.l_type != F_UNLCK && found.l_pid == sys::Getpid();
 }
 
+void NoteOwn(int fd) { engine.descriptors.Store(fd, Internal()); }
+
+bool ForgetOwn(int fd) {
+  if (engine.descriptors.Of(fd) != Internal()) return false;
+  engine.descriptors.Store(fd, kUntracked);
+  return true;
+}
+
 void OwnDescriptors::Return(int fd) {
   const bool stays = HoldsLock(fd);
   const bool tracks = !sys::IsSharing() && (stays || engine.descriptors.Of(fd) != kUntracked);
@@ -179,6 +187,7 @@ void OwnDescriptors::Lost(int fd) {
   NVCACHE_CHECK(engine.table_lock.IsLocked());
   // Others take us for dead, and our files for theirs.
   if (fd == engine.leases.fd()) engine.attachment.ReleaseAll(true);
+  engine.kept_folders.Lost(fd);
   engine.files.ForEach([&](File& file) {
     if (file.backing_fd == fd) Check(file);
   });
@@ -210,6 +219,7 @@ long OwnDescriptors::Move(int fd) {
     return 0;
   }
   if (const long moved = engine.checkpoint.MoveDescriptor(fd); moved <= 0) return moved;
+  if (const long moved = engine.kept_folders.Move(fd); moved <= 0) return moved;
   long result = -EBADF;
   engine.files.ForEach([&](File& file) {
     if (file.backing_fd != fd) return;
@@ -233,6 +243,7 @@ long OwnDescriptors::Move(int fd) {
 // Idle files first: those cost no wait.
 bool OwnDescriptors::MakeRoom(uint32_t before) {
   NVCACHE_CHECK(engine.table_lock.IsLocked());
+  engine.kept_folders.Close();
   for (const bool all : {false, true}) {
     if (engine.descriptors.CountInternal() < before) return true;
     engine.files.ForEach([&](File& file) {

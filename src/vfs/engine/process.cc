@@ -123,6 +123,7 @@ void Process::Wake() {
   });
   engine.own.ResetLock();
   engine.checkpoint.ResetLock();
+  engine.kept_folders.LeaveToParent();
   engine.callers.ForgetUnseen();
   engine.attachment.ResetPins();
   ResetSpaceLocks();
