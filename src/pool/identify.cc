@@ -122,6 +122,11 @@ uint64_t Fingerprint(const FileRecord& record) { return HashOf(record); }
 uint64_t Fingerprint(const Identity& identity) { return HashOf(identity); }
 
 long IdentifyAt(int dirfd, const char* path, Identity* identity, struct statx* st) {
+  const long error = BeginIdentity(dirfd, path, identity, st);
+  return error < 0 ? error : AddHandle(dirfd, path, identity);
+}
+
+long BeginIdentity(int dirfd, const char* path, Identity* identity, struct statx* st) {
   *identity = {};
   constexpr int kFlags = AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW;
   const long error = sys::Statx(dirfd, path, kFlags, STATX_BASIC_STATS | STATX_BTIME, st);
@@ -131,6 +136,10 @@ long IdentifyAt(int dirfd, const char* path, Identity* identity, struct statx* s
     identity->birth_seconds = st->stx_btime.tv_sec;
     identity->birth_nanoseconds = st->stx_btime.tv_nsec;
   }
+  return 0;
+}
+
+long AddHandle(int dirfd, const char* path, Identity* identity) {
   sys::FileHandle handle = {};
   handle.size = sizeof(handle.bytes);
   int mount_id = 0;

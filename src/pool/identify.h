@@ -34,6 +34,9 @@ uint64_t Fingerprint(const Identity& identity);
 long Identify(int fd, Identity* identity);
 // Identifies what a name leads to, not through a last symbolic link, and gives its attributes.
 long IdentifyAt(int dirfd, const char* path, Identity* identity, struct statx* st);
+// Its two halves: all but the handle; and the handle.
+long BeginIdentity(int dirfd, const char* path, Identity* identity, struct statx* st);
+long AddHandle(int dirfd, const char* path, Identity* identity);
 
 }  // namespace nvcache::pool
 

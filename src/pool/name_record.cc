@@ -119,14 +119,23 @@ bool IsNameRecord(const NameRecord& record, size_t size) {
          IsWhole(record.file) && CanBe(record);
 }
 
-bool DescribeMade(const NameRecord& name, FileRecord* record) {
-  NVCACHE_CHECK(name.deed == Deed::kCreated && name.file.handle_size <= kMaxNameHandle);
+size_t PathOfNamed(const NameRecord& name, char* path) {
   const NameTexts texts = TextsOf(name);
   // "/" ends with the slash that the others lack.
   const size_t folder = name.folder_path_length - (name.folder_path_length == 1 ? 1u : 0u);
   const size_t length = folder + 1 + name.name_length;
-  if (length >= kMaxPath) return false;
+  if (length >= kMaxPath) return 0;
+  std::memcpy(path, texts.folder_path, folder);
+  path[folder] = '/';
+  std::memcpy(path + folder + 1, texts.name, name.name_length + 1u);
+  return length;
+}
+
+bool DescribeMade(const NameRecord& name, FileRecord* record) {
+  NVCACHE_CHECK(name.deed == Deed::kCreated && name.file.handle_size <= kMaxNameHandle);
   std::memset(record, 0, offsetof(FileRecord, path));
+  record->path_length = static_cast<uint32_t>(PathOfNamed(name, record->path));
+  if (record->path_length == 0) return false;
   record->device = name.device;
   record->inode = name.file.inode;
   record->birth_seconds = name.file.birth_seconds;
@@ -138,10 +147,6 @@ bool DescribeMade(const NameRecord& name, FileRecord* record) {
   record->handle_type = name.file.handle_type;
   record->handle_size = name.file.handle_size;
   std::memcpy(record->handle, name.file.handle, name.file.handle_size);
-  record->path_length = static_cast<uint32_t>(length);
-  std::memcpy(record->path, texts.folder_path, folder);
-  record->path[folder] = '/';
-  std::memcpy(record->path + folder + 1, texts.name, name.name_length + 1u);
   return true;
 }
 

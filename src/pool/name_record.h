@@ -153,6 +153,8 @@ bool SameIdentity(const Identity& a, const Identity& b);
 constexpr bool IsNone(const Identity& identity) {
   return identity.inode == 0;  // no file system has such a file
 }
+// The path of the name that a call makes, of kMaxPath bytes. Its length; 0: it is too long.
+size_t PathOfNamed(const NameRecord& name, char* path);
 // The fields of a record of write-through, of kCreated, from the file that has just been made.
 // False: its path is too long.
 bool DescribeMade(const NameRecord& name, FileRecord* record);

@@ -6,6 +6,7 @@
 #include "src/vfs/engine/through.h"
 #include "src/vfs/engine/through_file.h"
 #include "src/vfs/folder.h"
+#include "src/vfs/name_log.h"
 
 namespace nvcache::vfs {
 
@@ -51,6 +52,7 @@ void BeginKnown(int fd, const NameRecord* record) {
   if (then.tag != tag || MayBeWrittenUnseen(file)) return;
   if (sys::Fstat(fd, &st) < 0 || st.st_size != 0) return;
   if (!FileTable::Change(entry, then, {tag, then.bypasses, true})) return;
+  if (record != nullptr) KeepNamed({tag, then.bypasses, true}, *record);
   sys::Scratch<pool::FileRecord> said;
   if (record != nullptr && pool::DescribeMade(*record, said.get())) {
     file.bypasses_seen.store(then.bypasses);

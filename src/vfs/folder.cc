@@ -226,10 +226,10 @@ bool Folder::OpenAs(const Folder& other) {
   return fd_ >= 0;
 }
 
-bool Folder::Describe(FolderRecord* record) {
+bool Folder::Describe(NamedRecord* record) {
   const FileEntry* entry = this->entry();
   const Coverage now = entry != nullptr ? FileTable::CoverageOf(*entry) : Coverage{};
-  if (CopyRecentRecord(now, record) && record->identity.inode == inode_) return true;
+  if (CopyRecentFolder(now, record) && record->identity.inode == inode_) return true;
   struct statfs fs = {};
   static_assert(sizeof(fs.f_fsid) == sizeof(record->file_system));
   if (!Open() || !AdmitNames() || sys::Fstatfs(fd_, &fs) < 0 ||
@@ -239,7 +239,7 @@ bool Folder::Describe(FolderRecord* record) {
     return false;
   }
   __builtin_memcpy(&record->file_system, &fs.f_fsid, sizeof(record->file_system));
-  KeepRecentRecord(now, *record);
+  KeepRecentFolder(now, *record);
   return true;
 }
 

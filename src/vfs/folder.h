@@ -69,7 +69,7 @@ class Folder {
   bool IsKnown() const;
 
   // For a record. False: recovery would not find it.
-  bool Describe(FolderRecord* record);
+  bool Describe(NamedRecord* record);
 
   // Around a call that changes its names, or may: before it is asked whether it has an entry. Ends
   // with the folder's life at the latest.

@@ -8,6 +8,7 @@
 #include "src/sys/check.h"
 #include "src/sys/kernel.h"
 #include "src/vfs/births.h"
+#include "src/vfs/engine/recent_records.h"
 #include "src/vfs/engine/results.h"
 #include "src/vfs/name_log.h"
 
@@ -43,6 +44,15 @@ uint32_t GoneOf(const struct statx& st) {
   const FileEntry* entry = engine.file_table.Find(lease::TagOf(st));
   const bool known = entry != nullptr && FileTable::CoverageOf(*entry).known;
   return known ? pool::kNameGone : pool::kNameGone | pool::kNameLacks;
+}
+
+// pool::IdentifyAt(). A file that the log knows has the handle that it had.
+long IdentifyNamed(const Folder& folder, pool::Identity* identity, struct statx* st) {
+  const long error = pool::BeginIdentity(folder.fd(), folder.name(), identity, st);
+  if (error < 0) return error;
+  const FileEntry* entry = engine.file_table.Find(lease::TagOf(*st));
+  if (entry != nullptr && CopyHandle(FileTable::CoverageOf(*entry), identity)) return 0;
+  return pool::AddHandle(folder.fd(), folder.name(), identity);
 }
 
 // The answer to a call whose name leads to nothing that can be identified.
@@ -85,7 +95,7 @@ long LoggedCall::Look() {
 long LoggedCall::LookAtGoing() {
   const Folder& folder = folders_.to();
   struct statx st;
-  const long error = pool::IdentifyAt(folder.fd(), folder.name(), &record_.file, &st);
+  const long error = IdentifyNamed(folder, &record_.file, &st);
   if (error < 0) return AnswerTo(error);
   if (IsSeen(st)) folders_.to().NoteConfirmed();
   const bool is_folder = S_ISDIR(st.stx_mode);
@@ -112,7 +122,7 @@ bool LoggedCall::IsSeen(const struct statx& st) const {
 long LoggedCall::LookAtMoving() {
   const Folder& from = folders_.from();
   struct statx st;
-  const long error = pool::IdentifyAt(from.fd(), from.name(), &record_.file, &st);
+  const long error = IdentifyNamed(from, &record_.file, &st);
   if (error < 0) return AnswerTo(error);
   from_seen_ = IsSeen(st);
   const bool is_folder = S_ISDIR(st.stx_mode);
@@ -127,7 +137,7 @@ long LoggedCall::LookAtMoving() {
 long LoggedCall::LookAtReplaced(const struct statx& moving) {
   const Folder& folder = folders_.to();
   struct statx st;
-  const long error = pool::IdentifyAt(folder.fd(), folder.name(), &record_.other, &st);
+  const long error = IdentifyNamed(folder, &record_.other, &st);
   if (error == -ENOENT) {
     record_.other = {};
     return 0;
@@ -217,7 +227,11 @@ bool LoggedCall::IsWhereSaid() {
 
 bool LoggedCall::NoteChanged() {
   files_.NoteLost();
-  return request_.what == What::kRemove || files_.NoteMoved(folders_.to(), record_.file.inode);
+  if (request_.what == What::kRemove) return true;
+  if (!files_.NoteMoved(folders_.to(), record_.file.inode)) return false;
+  const FileEntry* entry = engine.file_table.Find(files_.tag());
+  if (entry != nullptr && !S_ISDIR(record_.mode)) KeepNamed(FileTable::CoverageOf(*entry), record_);
+  return true;
 }
 
 // A new file is known when its process follows it.

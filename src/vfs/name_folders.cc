@@ -98,12 +98,12 @@ bool NameFolders::Confirm(bool from_seen) {
 bool NameFolders::Describe(const char* target, NameRecord* record) {
   sys::Scratch<char[pool::kMaxPath]> text;
   if (target != nullptr && CopyPath(text.get(), target, pool::kMaxPath) == 0) return false;
-  sys::Scratch<FolderRecord> folder, other;
+  sys::Scratch<NamedRecord> folder, other;
   const bool has_other = has_from_ && !from_.IsSame(to_);
   Clear(record);
   record->device = to_.device();
   if (!to_.Describe(folder.get()) || (has_other && !from_.Describe(other.get()))) return false;
-  const FolderRecord& from = has_other ? *other : *folder;
+  const NamedRecord& from = has_other ? *other : *folder;
   record->file_system = folder->file_system;
   record->folder = folder->identity;
   if (has_from_) record->from_folder = from.identity;

@@ -5,7 +5,9 @@
 
 #include "src/nvlog/group_writer.h"
 #include "src/sys/kernel.h"
+#include "src/sys/scratch.h"
 #include "src/vfs/engine/engine.h"
+#include "src/vfs/engine/recent_records.h"
 #include "src/vfs/engine/through.h"
 
 namespace nvcache::vfs {
@@ -67,6 +69,14 @@ uint64_t StampOf(const struct stat& st) {
 void CarryCloseStamp(uint64_t tag, uint64_t before, uint64_t after) {
   FileEntry* entry = engine.file_table.Find(tag);
   if (entry != nullptr) entry->close_stamp.compare_exchange_strong(before, after);
+}
+
+void KeepNamed(const lease::Coverage& now, const NameRecord& record) {
+  if (!now.known || now.tag == 0) return;
+  sys::Scratch<NamedRecord> named;
+  named->identity = record.file;
+  named->file_system = record.file_system;
+  if (pool::PathOfNamed(record, named->path) > 0) KeepRecentFile(now, *named);
 }
 
 }  // namespace nvcache::vfs

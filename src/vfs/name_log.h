@@ -33,6 +33,9 @@ uint64_t StampOf(const struct statx& st);
 uint64_t StampOf(const struct stat& st);
 // The call has changed the file's time of change, and nobody else: it is still as it was left.
 void CarryCloseStamp(uint64_t tag, uint64_t before, uint64_t after);
+// The file that has got the record's name is known, as `now` says: what the record says of it is
+// kept (recent_records.h).
+void KeepNamed(const lease::Coverage& now, const pool::NameRecord& record);
 
 }  // namespace nvcache::vfs
 

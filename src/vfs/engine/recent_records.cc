@@ -27,20 +27,40 @@ constexpr uint64_t kMemos = 8;
 constinit Memo memos[kMemos];
 std::atomic<uint64_t> last_number{0};
 
-// The memo of a folder, which a tag finds.
-struct FolderMemo {
+// The memo of a file or folder, which a tag finds. A removal, or another name, changes its
+// bypasses.
+struct NamedMemo {
   sys::Mutex<sys::Rank::kRecentRecords> lock;
-  lease::Coverage folder = {};
+  lease::Coverage coverage = {};
   uint64_t at = 0;
-  alignas(FolderRecord) uint8_t record[offsetof(FolderRecord, path) + kLongestKept + 1] = {};
+  alignas(NamedRecord) uint8_t record[offsetof(NamedRecord, path) + kLongestKept + 1] = {};
 };
-constinit FolderMemo folder_memos[kMemos];
+constinit NamedMemo folder_memos[kMemos];
+constinit NamedMemo file_memos[kMemos];
 
 uint64_t Ticks() { return __builtin_ia32_rdtsc(); }
 bool IsLate(uint64_t at) { return Ticks() - at > kLatelyTicks; }
 
-size_t SizeOf(const FolderRecord& record) {
-  return offsetof(FolderRecord, path) + sys::Length(record.path) + 1;
+size_t SizeOf(const NamedRecord& record) {
+  return offsetof(NamedRecord, path) + sys::Length(record.path) + 1;
+}
+
+bool Get(NamedMemo* memos_of, const lease::Coverage& now, NamedRecord* record) {
+  NamedMemo& memo = memos_of[now.tag % kMemos];
+  if (!memo.lock.TryLock()) return false;
+  const bool good = now.known && memo.coverage == now && !IsLate(memo.at);
+  if (good) std::memcpy(record, memo.record, sizeof(memo.record));
+  memo.lock.Unlock();
+  return good;
+}
+
+void Put(NamedMemo* memos_of, const lease::Coverage& now, const NamedRecord& record) {
+  NamedMemo& memo = memos_of[now.tag % kMemos];
+  if (SizeOf(record) > sizeof(memo.record) || !memo.lock.TryLock()) return;
+  memo.coverage = now;
+  memo.at = Ticks();
+  std::memcpy(memo.record, &record, SizeOf(record));
+  memo.lock.Unlock();
 }
 
 }  // namespace
@@ -72,29 +92,42 @@ void KeepRecentRecord(File& file, uint32_t changes, const pool::FileRecord& reco
   file.recent_record.store(number, std::memory_order_relaxed);
 }
 
-bool CopyRecentRecord(const lease::Coverage& folder, FolderRecord* record) {
-  FolderMemo& memo = folder_memos[folder.tag % kMemos];
+bool CopyRecentFolder(const lease::Coverage& folder, NamedRecord* record) {
+  return Get(folder_memos, folder, record);
+}
+
+void KeepRecentFolder(const lease::Coverage& folder, const NamedRecord& record) {
+  Put(folder_memos, folder, record);
+}
+
+bool CopyRecentFile(const lease::Coverage& file, NamedRecord* record) {
+  return Get(file_memos, file, record);
+}
+
+void KeepRecentFile(const lease::Coverage& file, const NamedRecord& record) {
+  Put(file_memos, file, record);
+}
+
+bool CopyHandle(const lease::Coverage& file, pool::Identity* identity) {
+  NamedMemo& memo = file_memos[file.tag % kMemos];
   if (!memo.lock.TryLock()) return false;
-  const bool good = folder.known && memo.folder == folder && !IsLate(memo.at);
-  if (good) std::memcpy(record, memo.record, sizeof(memo.record));
+  pool::Identity kept;
+  std::memcpy(&kept, memo.record, sizeof(kept));
+  const bool good = file.known && memo.coverage == file && kept.inode == identity->inode &&
+                    kept.birth_seconds == identity->birth_seconds &&
+                    kept.birth_nanoseconds == identity->birth_nanoseconds;
+  if (good) *identity = kept;
   memo.lock.Unlock();
   return good;
 }
 
-void KeepRecentRecord(const lease::Coverage& folder, const FolderRecord& record) {
-  FolderMemo& memo = folder_memos[folder.tag % kMemos];
-  if (SizeOf(record) > sizeof(memo.record) || !memo.lock.TryLock()) return;
-  memo.folder = folder;
-  memo.at = Ticks();
-  std::memcpy(memo.record, &record, SizeOf(record));
-  memo.lock.Unlock();
-}
-
 void ForgetFolders() {
-  for (FolderMemo& memo : folder_memos) {
-    if (!memo.lock.TryLock()) continue;
-    memo.folder = {};
-    memo.lock.Unlock();
+  for (auto* memos_of : {folder_memos, file_memos}) {
+    for (uint64_t i = 0; i < kMemos; ++i) {
+      if (!memos_of[i].lock.TryLock()) continue;
+      memos_of[i].coverage = {};
+      memos_of[i].lock.Unlock();
+    }
   }
 }
 

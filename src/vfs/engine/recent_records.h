@@ -27,16 +27,21 @@ bool CopyRecentRecord(const File& file, pool::FileRecord* record);
 // `record` describes the file as it was after so many changes. File lock.
 void KeepRecentRecord(File& file, uint32_t changes, const pool::FileRecord& record);
 
-// A folder as a name record describes it.
-struct FolderRecord {
+// A file or folder as a name record describes it.
+struct NamedRecord {
   pool::Identity identity;
   uint64_t file_system;  // statfs f_fsid
   char path[pool::kMaxPath];
 };
-// Copies what was said of the folder, if that is still good. No lock.
-bool CopyRecentRecord(const lease::Coverage& folder, FolderRecord* record);
-// `folder` is what its entry said before it was described. No lock.
-void KeepRecentRecord(const lease::Coverage& folder, const FolderRecord& record);
+// Copies what was said of the folder, if that is still good. No lock, as for the rest.
+bool CopyRecentFolder(const lease::Coverage& folder, NamedRecord* record);
+// `folder` is what its entry said before it was described.
+void KeepRecentFolder(const lease::Coverage& folder, const NamedRecord& record);
+// The same of a known file, which need not be open: since it got its name.
+bool CopyRecentFile(const lease::Coverage& file, NamedRecord* record);
+void KeepRecentFile(const lease::Coverage& file, const NamedRecord& record);
+// Its handle, which is the same as long as it lives, if `identity` is its own in all else.
+bool CopyHandle(const lease::Coverage& file, pool::Identity* identity);
 // A folder is moved: the paths of those below it change. No lock.
 void ForgetFolders();
 
