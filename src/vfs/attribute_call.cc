@@ -55,7 +55,8 @@ AttributeCall::AttributeCall(int fd) : fd_(fd) {
   }
 }
 
-AttributeCall::AttributeCall(int dirfd, const char* path, bool follow, bool own) : by_path_(true) {
+AttributeCall::AttributeCall(int dirfd, const char* path, bool follow, bool own)
+    : by_path_(true), dirfd_(dirfd), path_(path), follow_(follow) {
   sys::BornStat st;
   if (!own && unseen_.Begin()) return;
   if ((!engine.active() && !sys::IsSharing()) || !engine.leases.is_open()) return;
@@ -66,9 +67,12 @@ AttributeCall::AttributeCall(int dirfd, const char* path, bool follow, bool own)
   birth_ = st.birth;
   if (S_ISREG(st.st_mode)) PublishInode(device_, inode_);
   NoteKernelChange(st_);
-  if (engine.file_table.Find(Tag()) == nullptr) return;
-  const int flags = O_PATH | O_CLOEXEC | (follow ? 0 : O_NOFOLLOW);
-  const long fd = sys::Openat(dirfd, path, flags);
+}
+
+void AttributeCall::OpenPath() {
+  if (!by_path_ || owns_fd_) return;
+  const int flags = O_PATH | O_CLOEXEC | (follow_ ? 0 : O_NOFOLLOW);
+  const long fd = sys::Openat(dirfd_, path_, flags);
   owns_fd_ = fd >= 0;
   fd_ = owns_fd_ ? static_cast<int>(fd) : -1;
 }
@@ -104,10 +108,13 @@ long AttributeCall::Begin(uint32_t set) {
     if (entry_ == nullptr) return 0;
   }
   const Coverage now = FileTable::CoverageOf(*entry_);
-  if (now.known && set != 0 && JoinPool(fd_, st_)) {
+  const bool may_log = now.known && set != 0;
+  if (!may_log || !RecallNamed(now)) OpenPath();
+  if (may_log && JoinPool(fd_, st_)) {
     Recall(now.bypasses);
     return 0;
   }
+  OpenPath();
   if (engine.file_table.IsPending(*entry_)) JoinDevice(fd_, st_);
   entry_ = nullptr;
   return in_flight_.Bypass(-1);
@@ -135,16 +142,34 @@ void AttributeCall::Recall(uint64_t bypasses) {
       said->handle_size > pool::kMaxNameHandle) {
     return;
   }
-  NameRecord& record = *record_;
-  Clear(&record);
-  record.file_system = said->file_system;
-  record.file.inode = said->inode;
-  record.file.birth_seconds = said->birth_seconds;
-  record.file.birth_nanoseconds = said->birth_nanoseconds;
-  record.file.handle_type = said->handle_type;
-  record.file.handle_size = said->handle_size;
-  __builtin_memcpy(record.file.handle, said->handle, said->handle_size);
+  pool::Identity file = {};
+  file.inode = said->inode;
+  file.birth_seconds = said->birth_seconds;
+  file.birth_nanoseconds = said->birth_nanoseconds;
+  file.handle_type = said->handle_type;
+  file.handle_size = said->handle_size;
+  __builtin_memcpy(file.handle, said->handle, said->handle_size);
+  Fill(file, said->file_system);
   if (AddPath(said->path)) recalled_ = bypasses;
+}
+
+void AttributeCall::Fill(const pool::Identity& file, uint64_t file_system) {
+  Clear(record_.get());
+  record_->file_system = file_system;
+  record_->file = file;
+}
+
+// The same of a file that need not be open, by the program's path. It needs no descriptor then, for
+// the pool is joined.
+bool AttributeCall::RecallNamed(const Coverage& now) {
+  sys::Scratch<NamedRecord> said;
+  if (!by_path_ || !engine.checkpoint.IsOfFileSystem(device_) || !CopyRecentFile(now, said.get()) ||
+      said->identity.inode != inode_) {
+    return false;
+  }
+  Fill(said->identity, said->file_system);
+  if (AddPath(said->path)) recalled_ = now.bypasses;
+  return recalled_ == now.bypasses;
 }
 
 bool AttributeCall::Ask(struct statx* st) {
@@ -154,11 +179,16 @@ bool AttributeCall::Ask(struct statx* st) {
          AddPath(ReadPath(fd_, st_.st_dev, st_.st_ino, path.get()) ? path.get() : "");
 }
 
+bool AttributeCall::LookAgain(struct statx* st) const {
+  constexpr uint32_t kAll = STATX_BASIC_STATS | STATX_BTIME;
+  if (fd_ >= 0 || !by_path_) return sys::Statx(fd_, "", AT_EMPTY_PATH, kAll, st) == 0;
+  const int flags = follow_ ? 0 : AT_SYMLINK_NOFOLLOW;
+  return sys::Statx(dirfd_, path_, flags, kAll, st) == 0 && sys::BirthOf(*st) == birth_;
+}
+
 bool AttributeCall::Identify(uint64_t bypasses, struct statx* st) {
   NameRecord& record = *record_;
-  const bool has = recalled_ == bypasses
-                       ? sys::Statx(fd_, "", AT_EMPTY_PATH, STATX_BASIC_STATS, st) == 0
-                       : Ask(st);
+  const bool has = recalled_ == bypasses ? LookAgain(st) : Ask(st);
   if (!has || sys::DeviceOf(*st) != st_.st_dev || st->stx_ino != st_.st_ino) return false;
   record.device = st_.st_dev;
   record.deed = Deed::kAttributes;

@@ -37,10 +37,14 @@ class AttributeCall {
   void LogChange();
   void OweSync() const;
   void Recall(uint64_t bypasses);
+  bool RecallNamed(const lease::Coverage& now);
+  void Fill(const pool::Identity& file, uint64_t file_system);
+  void OpenPath();
   bool AddPath(const char* path);
   bool Look();
   uint64_t Tag() const;
   bool Ask(struct statx* st);
+  bool LookAgain(struct statx* st) const;
   bool Identify(uint64_t bypasses, struct statx* st);
 
   dev_t device_ = 0;
@@ -51,7 +55,10 @@ class AttributeCall {
   static constexpr uint64_t kNever = ~uint64_t{0};
   uint64_t recalled_ = kNever;
   const bool by_path_ = false;
-  int fd_ = -1;
+  int dirfd_ = -1;
+  const char* path_ = nullptr;
+  bool follow_ = false;
+  int fd_ = -1;  // by a path: only where it is needed
   bool owns_fd_ = false;
   uint32_t set_ = 0;
   lease::FileEntry* entry_ = nullptr;
