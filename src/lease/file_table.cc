@@ -262,12 +262,12 @@ bool FileTable::WarmUp(uint64_t tag) const {
 // For the other marks both err on the safe side.
 
 // The program may have put another file in the place of ours, which may have locks of its own.
-void FileTable::SayOpen(uint64_t tag) const {
-  if (leases_.Sound()) leases_.SetLock(ByteOfOpen(tag), F_RDLCK);
+void FileTable::SayOpen(uint64_t tag, bool sure) const {
+  if (sure ? !leases_.lost() : leases_.Sound()) leases_.SetLock(ByteOfOpen(tag), F_RDLCK);
 }
 
-void FileTable::SayClosed(uint64_t tag) const {
-  if (leases_.Sound()) leases_.SetLock(ByteOfOpen(tag), F_UNLCK);
+void FileTable::SayClosed(uint64_t tag, bool sure) const {
+  if (sure ? !leases_.lost() : leases_.Sound()) leases_.SetLock(ByteOfOpen(tag), F_UNLCK);
 }
 
 bool FileTable::IsOpenElsewhere(uint64_t tag) const {

@@ -121,8 +121,9 @@ class FileTable {
   // open, the next one to open it takes the file for unknown.
   // This process has the file open, and it was forgotten since nobody had it open, or another one
   // says the same. Until SayClosed() or the process's end. Children of fork do not say it.
-  void SayOpen(uint64_t tag) const;
-  void SayClosed(uint64_t tag) const;
+  // `sure`: nothing but the leases' file can be at our descriptor's number; else it is looked at.
+  void SayOpen(uint64_t tag, bool sure = false) const;
+  void SayClosed(uint64_t tag, bool sure = false) const;
   // Looked at with the file open. False also where that cannot be told.
   bool IsOpenElsewhere(uint64_t tag) const;
 

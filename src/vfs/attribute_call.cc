@@ -201,7 +201,10 @@ void KeepCoverage(int fd, const sys::BornStat& before) {
   sys::BornStat st;
   if (!engine.active() || !engine.leases.is_open()) return;
   const uint64_t tag = lease::TagOf(before);
-  if (engine.file_table.Find(tag) == nullptr || sys::Look(fd, &st) < 0) return;
+  const lease::FileEntry* entry = engine.file_table.Find(tag);
+  // A file that was written since has no stamp to be carried on.
+  if (entry == nullptr || entry->close_stamp.load() != StampOf(before)) return;
+  if (sys::Look(fd, &st) < 0) return;
   // A program without us has not written in between.
   if (st.st_mtim.tv_sec != before.st_mtim.tv_sec || st.st_mtim.tv_nsec != before.st_mtim.tv_nsec) {
     return;

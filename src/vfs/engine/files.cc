@@ -30,6 +30,11 @@ bool IsOpenToWrite(const File& file) {
   return false;
 }
 
+// Each call by which the program could put something else at its number comes to us (I17).
+bool HasLeases() {
+  return engine.callers.are_known() && engine.descriptors.Of(engine.leases.fd()) == Internal();
+}
+
 }  // namespace
 
 constinit File* Files::buckets_[kFileBuckets] = {};
@@ -125,11 +130,13 @@ void Files::SayOpen(File& file) {
   NVCACHE_CHECK(engine.table_lock.IsLocked());
   if (file.said_open || !engine.leases.is_open()) return;
   file.said_open = true;
-  engine.file_table.SayOpen(TagOf(file));
+  engine.file_table.SayOpen(TagOf(file), HasLeases());
 }
 
 void Files::SayClosed(File& file) {
-  if (file.said_open && engine.leases.is_open()) engine.file_table.SayClosed(TagOf(file));
+  if (file.said_open && engine.leases.is_open()) {
+    engine.file_table.SayClosed(TagOf(file), HasLeases());
+  }
   file.said_open = false;
 }
 
