@@ -110,6 +110,7 @@ long CloneWith(unsigned long flags, const Call& c, const Call& copy) {
       TurnOff(vfs::Hindrance::kTables);
       break;
     case CloneKind::kThread:
+      vfs::NoteThread();
       break;
   }
   return c();

@@ -51,6 +51,7 @@ bool IsPrivileged() { return getauxval(AT_SECURE) != 0; }
 thread_local bool t_streams_locked = false;
 
 bool HasThreads() { return &__libc_single_threaded == nullptr || __libc_single_threaded == 0; }
+bool IsSingle() { return !HasThreads(); }
 
 void BeforeFork() {
   FindForChildren();
@@ -91,8 +92,8 @@ void StopLastAtQuickExit() {
   if (registered.exchange(true)) return;
   NVCACHE_REAL(__cxa_at_quick_exit)([](void*) { vfs::Stop(); }, &__dso_handle);
 }
-constexpr Host kHost = {sys::StartThread, sys::JoinThread, ForEachObject, CountLoads,
-                        FindInterposer};
+constexpr Host kHost = {sys::StartThread, sys::JoinThread, ForEachObject,
+                        CountLoads,       FindInterposer,  IsSingle};
 
 __attribute__((constructor)) void Begin() {
   const int saved_errno = errno;  // the program finds zero

@@ -77,6 +77,7 @@ NVCACHE_EXPORT int clone(int (*function)(void*), void* stack, int flags, void* a
       TurnOff(vfs::Hindrance::kTables);
       break;
     case CloneKind::kThread:
+      vfs::NoteThread();
       break;
   }
   return real(function, flags, argument);

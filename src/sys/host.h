@@ -34,6 +34,8 @@ struct Host {
   // The name of a library that stands behind the front end, and may give a path another meaning
   // than the kernel does. nullptr, also in its place: there is none.
   const char* (*find_interposer)() = nullptr;
+  // libc has made no thread beside the one that asks. nullptr: it may have.
+  bool (*is_single)() = nullptr;
 };
 
 }  // namespace nvcache

@@ -271,6 +271,8 @@ long UnlockMemory() {
 
 void LeaveInChild() { Process::LeaveInChild(); }
 
+void NoteThread() { engine.standing.NoteThread(); }
+
 void Leave() {
   if (!engine.active()) return;
   // Nobody asks later for the bytes that the parent has in its cache.

@@ -116,6 +116,8 @@ void Retire(Hindrance why);
 // In a child that has a copy of our memory, but shares its parent's descriptors, after the parent
 // has retired: every call answers kNotOurs from now on. No locks are taken.
 void LeaveInChild();
+// The program makes a thread that libc knows nothing of.
+void NoteThread();
 
 // Retire, and the engine is there no more, as before Start: nothing here makes a system call from
 // then on. It comes before the program has the kernel refuse calls, or kill it for them. If the

@@ -42,6 +42,10 @@ class Standing {
     if (hand_ons_ != hand_ons) hand_ons_ = hand_ons;
   }
 
+  // The program has made a thread that libc knows nothing of (Host::is_single).
+  void NoteThread() { has_clones_.store(true, std::memory_order_relaxed); }
+  bool has_clones() const { return has_clones_.load(std::memory_order_relaxed); }
+
   // Around the life of a child of vfork: no file becomes cached.
   void BeginSharing() { children_.fetch_add(1); }
   void EndSharing() { children_.fetch_sub(1); }  // no lock
@@ -85,6 +89,7 @@ class Standing {
   std::atomic<uint32_t> forks_{0};
   std::atomic<bool> asleep_{false};
   std::atomic<bool> lacks_names_{false};
+  std::atomic<bool> has_clones_{false};
   uint32_t hand_ons_ = 0;
   uint32_t replacing_ = 0;                    // threads in exec
   std::atomic<uint32_t> children_{0};         // that share our memory

@@ -22,6 +22,12 @@ using nvlog::Outcome;
 
 constexpr uint64_t kPageSize = pool::kPageSize;
 
+// The program has no thread beside this one.
+bool IsSingle() {
+  return engine.host->is_single != nullptr && !engine.standing.has_clones() &&
+         engine.host->is_single();
+}
+
 // Where a write begins, in the file.
 class Position {
  public:
@@ -34,9 +40,11 @@ class Position {
     if (call_.offset != nullptr) return *call_.offset + static_cast<long>(done_);
     return sys::Lseek(call_.fd, 0, SEEK_CUR);
   }
-  // After it: it was so, and the call has written there.
+  // After it: it was so, and the call has written there. Nobody but another thread could have moved
+  // the offset: no other process has the description.
   bool Holds(uint64_t at, uint64_t length) const {
     const auto end = static_cast<long>(at + length);
+    if (call_.offset == nullptr && !appends_ && IsSingle()) return true;
     if (call_.offset == nullptr) return sys::Lseek(call_.fd, 0, SEEK_CUR) == end;
     return !appends_ || EndOfFile() == end;
   }
