@@ -37,9 +37,7 @@ const char* Reason(long error, const char* otherwise) {
               : otherwise;
 }
 
-bool IsOwn(const struct stat& st) {
-  return S_ISREG(st.st_mode) && st.st_uid == static_cast<uid_t>(sys::Geteuid());
-}
+bool IsOwn(const struct stat& st, uid_t user) { return S_ISREG(st.st_mode) && st.st_uid == user; }
 
 // Removes a file of another version, if no process uses it: each that does has a record lock. One
 // that waited for the lock meanwhile finds another file under the name, or none.
@@ -56,11 +54,10 @@ bool RemoveUnused(int fd, const Path& path) {
 enum class Found { kOurs, kNothing, kNotOurs, kInUse };
 
 // What the open file is. Nothing that others can change counts, so all of us see the same.
-Found Judge(int fd, const Path& path, const char** why) {
-  struct stat st;
+Found Judge(int fd, const Path& path, uid_t user, struct stat* st, const char** why) {
   uint64_t format = 0;
   *why = kForeign;
-  if (sys::Fstat(fd, &st) < 0 || !IsOwn(st)) return Found::kNotOurs;
+  if (sys::Fstat(fd, st) < 0 || !IsOwn(*st, user)) return Found::kNotOurs;
   sys::Pread(fd, &format, sizeof(format), offsetof(Shared, format));
   if (format >> kVersionBits != kFormat >> kVersionBits) return Found::kNotOurs;
   if (format != kFormat) {
@@ -68,21 +65,26 @@ Found Judge(int fd, const Path& path, const char** why) {
     return RemoveUnused(fd, path) ? Found::kNothing : Found::kInUse;
   }
   *why = "others may open the file of leases";
-  const bool is_private = (st.st_mode & 07777 & ~0600u) == 0;
-  return is_private && st.st_size >= off_t{kFirstSize} ? Found::kOurs : Found::kNotOurs;
+  const bool is_private = (st->st_mode & 07777 & ~0600u) == 0;
+  return is_private && st->st_size >= off_t{kFirstSize} ? Found::kOurs : Found::kNotOurs;
 }
 
-// The file is looked at before it is opened, for it may be somebody's pipe or device.
-Found OpenNamed(const Path& path, int* fd, const char** why) {
+// What keeps it from being opened.
+const char* WhyUnopenable(const Path& path, uid_t user, long error) {
   struct stat st;
-  const long error = sys::Fstatat(AT_FDCWD, path.c_str(), &st, AT_SYMLINK_NOFOLLOW);
-  *why = error < 0 ? kUnopenable : kForeign;
-  if (error < 0 || !IsOwn(st)) return error == -ENOENT ? Found::kNothing : Found::kNotOurs;
+  const bool foreign =
+      sys::Fstatat(AT_FDCWD, path.c_str(), &st, AT_SYMLINK_NOFOLLOW) == 0 && !IsOwn(st, user);
+  return foreign ? kForeign : Reason(error, kUnopenable);
+}
+
+// It may be somebody's pipe: opened so, that neither waits nor has any effect.
+Found OpenNamed(const Path& path, uid_t user, int* fd, struct stat* st, const char** why) {
   const long opened =
       sys::Openat(AT_FDCWD, path.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-  *why = Reason(opened, kUnopenable);
-  if (opened < 0) return opened == -ENOENT ? Found::kNothing : Found::kNotOurs;
-  const Found found = Judge(static_cast<int>(opened), path, why);
+  if (opened == -ENOENT) return Found::kNothing;
+  if (opened < 0) *why = WhyUnopenable(path, user, opened);
+  if (opened < 0) return Found::kNotOurs;
+  const Found found = Judge(static_cast<int>(opened), path, user, st, why);
   if (found != Found::kOurs) sys::Close(static_cast<int>(opened));
   *fd = static_cast<int>(opened);
   return found;
@@ -116,14 +118,17 @@ Found Make(const char* folder, const Path& path, int* fd, const char** why) {
 
 }  // namespace
 
-int OpenSharedFile(const char* folder, const char** why) {
+int OpenSharedFile(const char* folder, struct stat* st, const char** why) {
+  const auto user = static_cast<uid_t>(sys::Geteuid());
   Path path;
-  path.Append(folder).Append("/").Append(kFilePrefix);
-  path.AppendNumber(static_cast<uint64_t>(sys::Geteuid()));
+  path.Append(folder).Append("/").Append(kFilePrefix).AppendNumber(user);
   int fd = -1;
   for (int i = 0; i < kAttempts; ++i) {
-    Found found = OpenNamed(path, &fd, why);
-    if (found == Found::kNothing) found = Make(folder, path, &fd, why);
+    Found found = OpenNamed(path, user, &fd, st, why);
+    if (found == Found::kNothing) {
+      found = Make(folder, path, &fd, why);
+      if (found == Found::kOurs && sys::Fstat(fd, st) < 0) return -1;
+    }
     if (found == Found::kOurs) return fd;
     if (found == Found::kNotOurs) return -1;
     if (found == Found::kInUse) sys::Pause(kPauseNs);

@@ -14,10 +14,13 @@
 #ifndef NVCACHE_LEASE_SHARED_FILE_H_
 #define NVCACHE_LEASE_SHARED_FILE_H_
 
+#include <sys/stat.h>
+
 namespace nvcache::lease {
 
-// A descriptor of the file, open for reading and writing; or -1, and why in a few words.
-int OpenSharedFile(const char* folder, const char** why);
+// A descriptor of the file, open for reading and writing, and what it is; or -1, and why in a few
+// words.
+int OpenSharedFile(const char* folder, struct stat* st, const char** why);
 
 }  // namespace nvcache::lease
 

@@ -51,13 +51,12 @@ bool Slots::Open(const char* folder, const char** why) {
 }
 
 bool Slots::OpenFile(const char* folder, const char** why) {
-  const int fd = OpenSharedFile(folder, why);
+  struct stat st;
+  const int fd = OpenSharedFile(folder, &st, why);
   if (fd < 0) return false;
   // Before the lock, which a close would drop. And above the pool's: when our lock is gone, nobody
   // finds the pool in use by us.
   fd_ = sys::MoveLow(fd, sys::kLeasesNumber);
-  struct stat st;
-  if (sys::Fstat(fd_, &st) < 0) return false;
   device_ = st.st_dev;
   inode_ = st.st_ino;
   *why = "there is no room for the file of leases";
@@ -156,7 +155,7 @@ bool Slots::GivePages(Slot& slot, uint32_t level, uint32_t limit) {
 // without a page where there is no room for one.
 bool Slots::Claim(const char** why) {
   slot_ = kMaxProcesses;
-  Sweep();
+  const uint32_t swept = Sweep();
   *why = "too many processes share the file of leases";
   for (const bool dead_ones : {false, true}) {
     for (uint32_t i = 0; i < kMaxProcesses; ++i) {
@@ -164,13 +163,15 @@ bool Slots::Claim(const char** why) {
         *why = "there is no memory for another process in the file of leases";
         break;
       }
-      if (InUse(i) != dead_ones || !Lock(i)) continue;
+      if (InUse(i) != dead_ones || (i != swept && !Lock(i))) continue;
       Slot& slot = shared_->slots[i];
       if (slot.pages[0].load() == 0) GivePages(slot, 0, kMaxPages);
       Take(i);
+      if (swept != i && swept != kMaxProcesses) Unlock(swept);
       return true;
     }
   }
+  if (swept != kMaxProcesses) Unlock(swept);
   return false;
 }
 
@@ -233,13 +234,21 @@ bool Slots::BuryLocked(uint32_t index) {
   return true;
 }
 
-void Slots::Sweep() {
+// The lowest one that was freed stays locked, for whoever takes a slot; kMaxProcesses: there is none.
+// No other thread of this process uses the leases.
+uint32_t Slots::Sweep() {
   const uint32_t n = mark();
+  uint32_t lowest = kMaxProcesses;
   for (uint32_t k = 0; k < std::min(n, kSweepSlots); ++k) {
     const uint32_t index = shared_->sweep.fetch_add(1) % n;
-    if (InUse(index)) Reap(index);
+    if (index == lowest || !InUse(index) || !Lock(index)) continue;
+    Bury(shared_->slots[index]);
+    const uint32_t higher = std::max(index, lowest);
+    if (higher != kMaxProcesses) Unlock(higher);
+    lowest = std::min(index, lowest);
   }
   LowerMark();
+  return lowest;
 }
 
 uint32_t Slots::mark() const {

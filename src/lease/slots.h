@@ -109,7 +109,7 @@ class Slots {
   bool IsFile(int fd) const;
   bool BuryLocked(uint32_t slot);
   void Bury(Slot& slot);
-  void Sweep();
+  uint32_t Sweep();
   void RaiseMark();
   void LowerMark();
 

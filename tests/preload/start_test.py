@@ -14,7 +14,7 @@ from kit import check, say
 # By the start, of a pool that was used before: as many as there are today; ASKED, beside one for each descriptor
 # that the program inherits: one of them is the loader's, from glibc 2.39 on, which says newfstatat before. By the file: the bound, also where the names of another folder are in the log.
 # Processes that run beside add some of the former: so the least of a few runs counts.
-START, ASKED, FILE = 39, 3, 6
+START, ASKED, FILE = 32, 3, 6
 RUNS = 5
 KNOWN_FOR_NAMES = 11  # seconds
 WAYS = ("truncated", "exclusive", "stream")

@@ -32,10 +32,10 @@ bool ReplayAll(pool::Pool& pool, replay::Summary* summary) {
 }  // namespace
 
 bool Recovery::BeforeUse() {
-  const uint64_t begin = sys::Now(CLOCK_MONOTONIC);
-  for (;;) {
+  for (uint64_t begin = 0;;) {
     const Outcome result = RecoverOnce();
     if (result == Outcome::kDone || result == Outcome::kFailed) return result == Outcome::kDone;
+    if (begin == 0) begin = sys::Now(CLOCK_MONOTONIC);
     const uint64_t patience =
         result == Outcome::kByAnother ? kRecoveryPatienceNs : kDyingPatienceNs;
     if (sys::Now(CLOCK_MONOTONIC) - begin >= patience) return true;
