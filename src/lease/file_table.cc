@@ -144,8 +144,15 @@ std::atomic<uint16_t>& FileTable::Count(uint32_t slot, uint64_t tag) const {
 
 // With a full fence behind it: no later load comes before it. A slot that was lost is another
 // process's.
-void FileTable::BeginInFlight(uint64_t tag) const {
-  if (!leases_.lost()) Count(leases_.slot_, tag).fetch_add(1);
+std::atomic<uint16_t>* FileTable::BeginInFlight(uint64_t tag) const {
+  if (leases_.lost()) return nullptr;
+  std::atomic<uint16_t>& count = Count(leases_.slot_, tag);
+  count.fetch_add(1);
+  return &count;
+}
+
+void FileTable::EndInFlight(std::atomic<uint16_t>* count) const {
+  if (count != nullptr && !leases_.lost()) count->fetch_sub(1);
 }
 
 void FileTable::EndInFlight(uint64_t tag) const {

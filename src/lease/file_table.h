@@ -70,8 +70,10 @@ class FileTable {
   uint64_t wanted() const;
 
   // ---- Passing
-  void BeginInFlight(uint64_t tag) const;
+  // Its count, for EndInFlight(), by which that is done soonest; null: the slot is lost.
+  std::atomic<uint16_t>* BeginInFlight(uint64_t tag) const;
   void EndInFlight(uint64_t tag) const;
+  void EndInFlight(std::atomic<uint16_t>* count) const;
   // Some process that lives, and uses the file with that number, is; this one counts.
   bool AnybodyInFlight(uint64_t tag, uint64_t device, uint64_t inode) const;
 

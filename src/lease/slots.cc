@@ -234,8 +234,8 @@ bool Slots::BuryLocked(uint32_t index) {
   return true;
 }
 
-// The lowest one that was freed stays locked, for whoever takes a slot; kMaxProcesses: there is none.
-// No other thread of this process uses the leases.
+// The lowest one that was freed stays locked, for whoever takes a slot; kMaxProcesses: there is
+// none. No other thread of this process uses the leases.
 uint32_t Slots::Sweep() {
   const uint32_t n = mark();
   uint32_t lowest = kMaxProcesses;
@@ -299,8 +299,6 @@ bool Slots::IsOver(uint64_t life) const {
   if (slot >= shared_->lines.load()) return slot < kMaxProcesses;  // an earlier file had it
   return shared_->slots[slot].life.load() != static_cast<uint32_t>(life);
 }
-
-bool Slots::lost() const { return shared_->slots[slot_].life.load() != life_; }
 
 void Slots::Renumber(int from) {
   const long fd = sys::Fcntl(fd_, F_DUPFD_CLOEXEC, from);

@@ -65,7 +65,7 @@ class Slots {
 
   // Somebody took this process for dead. Nothing that it holds is protected any more: all files
   // have to pass through. The calls below do no harm; TryExclusive fails.
-  bool lost() const;
+  bool lost() const { return shared_->slots[slot_].life.load() != life_; }
 
   // How many processes were found dead that held something, ever. The files that they held stood in
   // a log only: when the number has changed since the log's state was last looked at, look again,

@@ -12,6 +12,7 @@
 #include "src/vfs/engine/space.h"
 #include "src/vfs/engine/states.h"
 #include "src/vfs/engine/through.h"
+#include "src/vfs/engine/through_file.h"
 #include "src/vfs/lend.h"
 #include "src/vfs/mend.h"
 
@@ -280,7 +281,33 @@ long EndWrite(const WriteCall& call, const Attempt& attempt) {
   return attempt.Answer();
 }
 
+// A write of which no log need know, as most are, where no file is cached: the process says in the
+// leases that it is under way, and looks for an entry; the kernel does the rest. False: there is
+// more to it.
+bool WritePlainly(const WriteCall& call, long* result) {
+  const Description* description = engine.descriptors.Of(call.fd);
+  if (!IsDescription(description) || engine.settings.caches() || engine.standing.asleep()) {
+    return false;
+  }
+  if (call.flags != 0 || (description->flags.load() & O_DSYNC) != 0) return false;
+  const File* file = description->file.load(std::memory_order_acquire);
+  if (file == nullptr || file->state.load(std::memory_order_acquire) != State::kKernel) {
+    return false;
+  }
+  if (engine.leases.is_open() && engine.file_table.Find(TagOf(*file)) != nullptr) return false;
+  const sys::InEngine inside;
+  InFlight in_flight;
+  if (in_flight.Begin(*file) != nullptr) return false;
+  // It is that file which the process says so of.
+  if (engine.descriptors.Of(call.fd) != description || description->file.load() != file) {
+    return false;
+  }
+  *result = CallKernel(call);
+  return true;
+}
+
 long DoWrite(const WriteCall& call) {
+  if (long result; WritePlainly(call, &result)) return result;
   const int64_t total = TotalLength(call.iov, call.count);
   if (total < 0) return kRefused;
   for (Attempt attempt;;) {

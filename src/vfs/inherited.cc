@@ -14,8 +14,8 @@ namespace {
 
 constexpr int kAsked = 256;  // descriptors that are asked for by their numbers
 
-// Whether the kernel's table may have this number, which is not open. select() leaves out those that
-// lie beyond the table, and says of any other that it is not open.
+// Whether the kernel's table may have this number, which is not open. select() leaves out those
+// that lie beyond the table, and says of any other that it is not open.
 bool TableHas(int number) {
   constexpr int kBits = 64;
   uint64_t wanted[kAsked / kBits + 1] = {};

@@ -19,7 +19,7 @@ MOST = {100: 3000, 4096: 12000}
 # For each write; some calls more while the pool is attached.
 CALLS = 1.05
 # To open a file that is as it was left, write to it, and close it.
-REOPENED = 16
+REOPENED = 14
 # A lap of the pool and more, and then as much again.
 LAPS = {4096: 16384}
 FAULTS = 200  # of the second half: the cleanup thread's are counted, too

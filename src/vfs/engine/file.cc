@@ -14,7 +14,7 @@ void File::Begin(const sys::BornStat& st, uint32_t number) {
   device = st.st_dev;
   inode = st.st_ino;
   birth = st.birth;
-  entry_tag = lease::TagOf(device, inode, birth, S_IFREG);
+  entry_tag.store(lease::TagOf(device, inode, birth, S_IFREG));
   state.store(State::kKernel);
   backing_fd = -1;
   size.store(static_cast<uint64_t>(st.st_size));

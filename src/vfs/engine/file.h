@@ -38,7 +38,7 @@ struct File : dramcache::CachedFile {
   uint64_t device = 0;
   uint64_t inode = 0;
   uint64_t birth = 0;                        // sys::BornStat
-  uint64_t entry_tag = 0;                    // of these three, as lease::FileEntry has it
+  std::atomic<uint64_t> entry_tag{0};        // of these three, as lease::FileEntry has it
   std::atomic<State> state{State::kKernel};  // changes under `lock` exclusive, by SetState alone
   Description* descriptions = nullptr;       // the open ones; changes under `lock` exclusive, too
   bool forever = false;                      // is kept after the last close: mapped

@@ -26,7 +26,7 @@ FileEntry* InFlight::Begin(uint64_t tag) {
   NVCACHE_CHECK(tag_ == 0);
   if (tag == 0 || !engine.leases.is_open()) return nullptr;
   tag_ = tag;
-  engine.file_table.BeginInFlight(tag_);
+  count_ = engine.file_table.BeginInFlight(tag_);
   entry_ = engine.file_table.Find(tag_);
   return entry_;
 }
@@ -34,7 +34,7 @@ FileEntry* InFlight::Begin(uint64_t tag) {
 FileEntry* InFlight::Begin(const File& file) { return Begin(TagOf(file)); }
 
 void InFlight::End() {
-  if (tag_ != 0 && engine.leases.is_open()) engine.file_table.EndInFlight(tag_);
+  if (tag_ != 0 && engine.leases.is_open()) engine.file_table.EndInFlight(count_);
   tag_ = 0;
   entry_ = nullptr;
 }

@@ -31,6 +31,7 @@ class InFlight {
 
  private:
   uint64_t tag_ = 0;  // 0: it is not
+  std::atomic<uint16_t>* count_ = nullptr;
   lease::FileEntry* entry_ = nullptr;
 };
 

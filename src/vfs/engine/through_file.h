@@ -12,7 +12,7 @@
 
 namespace nvcache::vfs {
 
-inline uint64_t TagOf(const File& file) { return file.entry_tag; }
+inline uint64_t TagOf(const File& file) { return file.entry_tag.load(std::memory_order_relaxed); }
 
 // With a pin.
 inline bool IsOwnTable() { return engine.file_table.IsOf(engine.pool_id()); }
