@@ -67,7 +67,7 @@ int Create(const CreateArguments& arguments) {
     }
     const Level level = DiskLevel(arguments.commit);
     const JournalFile file = FindJournalFile(arguments.pool);
-    fmt::print("created {}: {}, durability {} ({}); its journal has {} of {}, which was faster\n",
+    fmt::print("created {}: {}, durability {} ({}); its journal has {} of {}\n",
                Printable(arguments.pool), Size(size / pool::kPageSize * pool::kPageSize),
                level.name, level.meaning, Size(file.size), DiskText(file));
     FinishOutput();

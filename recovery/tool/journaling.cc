@@ -64,7 +64,10 @@ JournalFile FindJournalFile(const std::string& path) {
   if (!file.IsOpen() || fstat(file.get(), &st) != 0) return found;
   found.size = static_cast<uint64_t>(st.st_size);
   journal::Header header;
-  if (journal::ReadHeader(file.get(), &header) == 0) found.how = header.how;
+  if (journal::ReadHeader(file.get(), &header) == 0) {
+    found.how = header.how;
+    found.write_ns = header.write_ns;
+  }
   FindMount(file.get(), &found);
   return found;
 }
@@ -79,7 +82,10 @@ std::string DiskText(const JournalFile& file) {
                                                        Printable(file.file_system));
   if (!file.how) return text + ", which cannot be read";
   const bool through = *file.how == journal::kWriteThrough;
-  return text + ", written with " + (through ? "RWF_DSYNC" : "a flush after each write");
+  text += fmt::format(", written with {}", through ? "RWF_DSYNC" : "a flush after each write");
+  if (file.write_ns == 0) return text;
+  return text +
+         fmt::format(", {} each when it was made", Microseconds((file.write_ns + 500) / 1000));
 }
 
 Journaling FindJournaling(const ScopedPool& pool, const std::string& path) {
@@ -139,6 +145,7 @@ Json JournalJson(const Journaling& journaling) {
           {"file_system", file.device.empty() ? Json() : Json(Printable(file.file_system))},
           {"file_size", file.size},
           {"write", file.how ? Json(HowName(file)) : Json()},
+          {"write_ns", file.write_ns != 0 ? Json(file.write_ns) : Json()},
           {"memory", journaling.has_memory},
           {"failed",
            journaling.failed != 0 ? Json(ErrorName(static_cast<int>(journaling.failed))) : Json()},

@@ -23,6 +23,7 @@ struct JournalFile {
   uint64_t size = 0;
   // journal::Header::how, what `create` found to be faster. None: it cannot be read.
   std::optional<uint32_t> how;
+  uint64_t write_ns = 0;  // what one took then; 0: it is not known
 };
 
 JournalFile FindJournalFile(const std::string& path);

@@ -36,10 +36,6 @@ const State& StateOf(uint32_t state) {
   return state < std::size(kStates) ? kStates[state] : kUnknown;
 }
 
-std::string Microseconds(uint64_t us) {
-  return us < 1000 ? fmt::format("{} us", us) : Duration(us * 1000);
-}
-
 }  // namespace
 
 Mirroring FindMirroring(const ScopedPool& pool) {

@@ -77,6 +77,10 @@ std::string Duration(uint64_t nanoseconds) {
   return fmt::format("{} days", seconds / 86400);
 }
 
+std::string Microseconds(uint64_t us) {
+  return us < 1000 ? fmt::format("{} us", us) : Duration(us * 1000);
+}
+
 std::string Time(uint64_t nanoseconds) {
   const time_t seconds = static_cast<time_t>(nanoseconds / kSecond);
   tm utc = {};

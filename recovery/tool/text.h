@@ -21,6 +21,8 @@ std::string Size(uint64_t bytes);
 std::string Many(uint64_t n, std::string_view one, std::string_view several);
 // "340 ms", "12.3 s", "4 min", "3 h", "9 days".
 std::string Duration(uint64_t nanoseconds);
+// The same of microseconds, for what may be less than one of its units.
+std::string Microseconds(uint64_t us);
 // Nanoseconds since 1970 as "2024-02-29 12:34:56 UTC".
 std::string Time(uint64_t nanoseconds);
 // "ENOSPC", or the number where it has no name.

@@ -33,11 +33,13 @@ struct Header {
   uint8_t run[16];       // of the memory that the pool has; another one for each memory
   uint64_t pool_size;
   uint64_t half_size;
-  uint64_t first;  // the first batch of that memory's: all before it were whole when it was made
-  uint32_t life;   // counts the memories, from 1 on: block life % 2 has its header
-  uint32_t how;    // kWriteThrough or kWriteAndFlush, whichever was faster when it was made
+  uint64_t first;     // the first batch of that memory's: all before it were whole when it was made
+  uint32_t life;      // counts the memories, from 1 on: block life % 2 has its header
+  uint32_t how;       // kWriteThrough or kWriteAndFlush, whichever was faster when it was made
+  uint32_t write_ns;  // what one such write took when it was made, the median; for people
   // 1: it has failed, and the files have all that was acknowledged. The ring says nothing any more.
   uint32_t is_void;
+  uint32_t zero;
   uint32_t crc;  // CRC-32C of the bytes before it
 };
 static_assert(offsetof(Header, magic) == 0);
@@ -50,9 +52,11 @@ static_assert(offsetof(Header, half_size) == 56);
 static_assert(offsetof(Header, first) == 64);
 static_assert(offsetof(Header, life) == 72);
 static_assert(offsetof(Header, how) == 76);
-static_assert(offsetof(Header, is_void) == 80);
-static_assert(offsetof(Header, crc) == 84);
-static_assert(sizeof(Header) == 88 && sizeof(Header) <= 512);  // a sector is written whole
+static_assert(offsetof(Header, write_ns) == 80);
+static_assert(offsetof(Header, is_void) == 84);
+static_assert(offsetof(Header, zero) == 88);
+static_assert(offsetof(Header, crc) == 92);
+static_assert(sizeof(Header) == 96 && sizeof(Header) <= 512);  // a sector is written whole
 
 // Header::how: a write that is durable when it returns, which the disk may do at once, or slowly;
 // or a write and a flush of the disk.

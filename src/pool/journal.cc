@@ -135,7 +135,9 @@ long Journal::Create(int fd, const uint8_t* image, uint64_t bytes) {
   header.half_size = journal::HalfBytes(superblock.pool_size);
   header.first = 1;
   header.life = 1;
-  header.how = journal::Measure(fd).how;
+  const journal::Speed speed = journal::Measure(fd);
+  header.how = speed.how;
+  header.write_ns = static_cast<uint32_t>(std::min<uint64_t>(speed.ns, ~uint32_t{0}));
   journal::BatchHeader first = {};
   first.sequence = 1;
   first.bound = 1;
@@ -388,8 +390,11 @@ void Journal::Close() {
 void Journal::CloseDescriptor() {
   // The program may have closed it, and have the number for a file of its own.
   struct stat st = {};
-  const bool ours = fd_ >= 0 && sys::Fstat(fd_, &st) == 0 && st.st_ino == inode_;
-  if (ours && st.st_dev == device_) sys::Close(fd_);
+  const bool ours =
+      fd_ >= 0 && sys::Fstat(fd_, &st) == 0 && st.st_ino == inode_ && st.st_dev == device_;
+  // Nobody can open it any more, and no other file has its number yet.
+  if (ours && st.st_nlink == 0) sys::Unlinkat(AT_FDCWD, PathOf(header_, st).c_str(), 0);
+  if (ours) sys::Close(fd_);
   fd_ = -1;
 }
 

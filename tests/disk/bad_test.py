@@ -102,7 +102,7 @@ class FileTest(DiskPoolTest):
         self.assert_ok(self.nvcache("recover", self.pool))
 
     def test_removed_while_in_use(self):
-        """Its user has it until his end, and what he syncs is where he has put it, in the end."""
+        """Its user has it until his end, and what he syncs is where he has put it, in the end. The memory goes with him."""
         process = self.write(10)
         memory = self.memory
         self.addCleanup(memory.unlink, missing_ok=True)
@@ -110,6 +110,7 @@ class FileTest(DiskPoolTest):
         process.stdin.close()
         self.assertEqual(process.wait(30), 0)
         self.assertEqual(len(self.lines()), 10)
+        self.assertFalse(memory.exists())
 
     def test_of_another_user(self):
         if os.geteuid() != 0:

@@ -38,6 +38,7 @@ class FormatTest(DiskPoolTest):
         self.assertEqual((header.pool_size, len(content)), (1 << 20, RING + 2 * header.half_size))
         self.assertEqual(header.uuid, memory[32:48])
         self.assertIn(header.how, (0, 1))
+        self.assertGreater(header.write_ns, 0)
         self.assertEqual(header.is_void, 0)
         pool, at, before, bounds = bytearray(header.pool_size), RING, None, []
         while content[at:at + 8] == journal_format.BATCH_MAGIC:

@@ -89,7 +89,7 @@ class DiskPoolTest(tool.ToolTest):
             content = file.read(RING)
             life = journal_format.Header(content).life
             raw = bytearray(content[life % 2 * BLOCK:][:journal_format.HEADER.size])
-            raw[72:76], raw[80:84] = (life + 1).to_bytes(4, "little"), (1).to_bytes(4, "little")
-            raw[84:] = crc32c(raw[:84]).to_bytes(4, "little")
+            raw[72:76], raw[84:88] = (life + 1).to_bytes(4, "little"), (1).to_bytes(4, "little")
+            raw[92:] = crc32c(raw[:92]).to_bytes(4, "little")
             file.seek((life + 1) % 2 * BLOCK)
             file.write(raw)

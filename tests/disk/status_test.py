@@ -68,7 +68,7 @@ class StatusTest(DiskPoolTest):
     def test_create_says_what_it_has_found(self):
         device, kind = self.device()
         self.assertRegex(self.created.stdout, r"\Acreated [^\n]+ of " + re.escape(f"{device} ({kind})") +
-                         r", written with (RWF_DSYNC|a flush after each write), which was faster\n\Z")
+                         r", written with (RWF_DSYNC|a flush after each write), [\d.]+ (ns|µs|us|ms|s) each when it was made\n\Z")
         journal = self.status()["journal"]
         self.assertEqual((journal["device"], journal["file_system"]), (device, kind))
         self.assertEqual(journal["file_size"], self.pool.stat().st_size)

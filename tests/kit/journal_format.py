@@ -6,7 +6,7 @@ import struct
 from .image import crc32c
 
 BLOCK, RING, LINE = 4096, 8192, 64
-HEADER = struct.Struct("<8sII16s16sQQQIIII")
+HEADER = struct.Struct("<8sII16s16sQQQIIIIII")
 BATCH = struct.Struct("<8sQQIIIIIIIIII")
 PIECE = struct.Struct("<II")
 HEADER_MAGIC, BATCH_MAGIC = b"NVCJOUR\n", b"NVCBATCH"
@@ -21,12 +21,13 @@ class Header:
         found = []
         for at in (0, BLOCK):
             raw = content[at:at + HEADER.size]
-            magic, version, size, uuid, run, pool_size, half_size, first, life, how, is_void, crc = HEADER.unpack(raw)
-            if magic == HEADER_MAGIC and version == 1 and size == HEADER.size and crc == crc32c(raw[:84]):
+            magic, version, size, uuid, run, pool_size, half_size, first, life, how, write_ns, is_void, zero, crc = HEADER.unpack(raw)
+            if magic == HEADER_MAGIC and version == 1 and size == HEADER.size and crc == crc32c(raw[:92]):
+                assert zero == 0, "what is zero is not"
                 assert at == life % 2 * BLOCK, "a header lies in the other block"
-                found.append((life, uuid, run, pool_size, half_size, first, how, is_void))
+                found.append((life, uuid, run, pool_size, half_size, first, how, write_ns, is_void))
         assert found, "no header is whole"
-        self.life, self.uuid, self.run, self.pool_size, self.half_size, self.first, self.how, self.is_void = \
+        self.life, self.uuid, self.run, self.pool_size, self.half_size, self.first, self.how, self.write_ns, self.is_void = \
             max(found)
 
 
