@@ -95,16 +95,18 @@ inline int MoveLow(int fd, int from) {
 
 // POSIX locks are those of a table of descriptors: whoever closes a file in it drops them all. So
 // what opens and closes the program's files does so in another table: that of a thread that calls
-// this, with the process's descriptors 0 to 2 (someone may have words to say) and `kept` in it, and
-// no others. False: the thread may have none.
-inline bool LeaveTable(int kept) {
+// this, with the process's descriptors 0 to 2 (someone may have words to say), `kept` and `other`
+// in it, unless that is -1, and no others. False: the thread may have none.
+inline bool LeaveTable(int kept, int other) {
   constexpr long kFirst = 3, kLast = ~0u;
+  const auto [low, high] = std::minmax(kept, other < 0 ? kept : other);
   // The kernel copies nothing above; where that is refused, all.
-  if (Call(SYS_close_range, kept + 1, kLast, CLOSE_RANGE_UNSHARE) < 0 &&
+  if (Call(SYS_close_range, high + 1, kLast, CLOSE_RANGE_UNSHARE) < 0 &&
       Call(SYS_unshare, CLONE_FILES) < 0) {
     return false;
   }
-  if (kept > kFirst) Call(SYS_close_range, kFirst, kept - 1, 0);
+  if (high > low + 1) Call(SYS_close_range, low + 1, high - 1, 0);
+  if (low > kFirst) Call(SYS_close_range, kFirst, low - 1, 0);
   return true;
 }
 

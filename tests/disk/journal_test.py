@@ -43,8 +43,32 @@ class JournalTest(DiskPoolTest):
 
     def test_a_program_recovers_as_well(self):
         self.lose()
-        self.assert_status(tool.run(*self.under("--", "cat", self.data)), 0)
+        self.read(self.under("--"))
         self.assertEqual(len(self.lines()), 100)
+
+    def test_the_library_recovers_as_well(self):
+        """Into the same journal, which goes on."""
+        self.lose()
+        self.read(["env", f"NVCACHE_POOL={self.pool}", f"LD_PRELOAD={tool.LIBRARY}"])
+        self.assertEqual(len(self.lines()), 100)
+        self.kill(self.write(30))
+        self.memory.unlink()
+        self.assert_ok(self.nvcache("recover", self.pool))
+        self.assertEqual(len(self.lines()), 130)
+
+    def test_a_program_recovers_a_dead_one(self):
+        """Beside one that uses the pool: the memory stays."""
+        other = self.start(self.under("--", "sleep", "1000"), env=tool.clean_environment())
+        self.kill(self.write(50))
+        self.read(self.under("--"))
+        self.assertEqual(len(self.lines()), 50)
+        self.kill(other)
+
+    def read(self, under):
+        """A program under NVCache does, and the journal goes on."""
+        result = tool.run(*under, "cat", self.data, env={**tool.clean_environment(), "NVCACHE_NOTICE": "0"})
+        self.assert_status(result, 0)
+        self.assertNotIn("journal cannot be written", result.stderr)
 
     def test_processes_that_die_need_no_journal(self):
         self.kill(self.write(50))

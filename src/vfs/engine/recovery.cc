@@ -127,7 +127,7 @@ Recovery::Outcome Recovery::RecoverWhole() {
 bool Recovery::Replay(bool (*replay)(pool::Pool& pool, replay::Summary* summary)) {
   pool::Pool& pool = engine.pool();
   has_table_ = false;
-  return OnOwnTable(pool.fd(), [&pool, replay, this] {
+  return OnOwnTable(pool.fd(), pool.own_journal().fd(), [&pool, replay, this] {
     has_table_ = true;
     return replay(pool, &recovered_);
   });

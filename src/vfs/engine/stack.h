@@ -40,11 +40,11 @@ auto OnOwnStack(Function function) {
 }
 
 // For work that opens and closes files that may be the program's: by a thread with a stack and a
-// table of descriptors of its own, in which only `kept` is the engine's (sys::LeaveTable). False:
-// there is none, and nothing was done; or what the function says.
+// table of descriptors of its own, in which only `kept` and `other` are the engine's
+// (sys::LeaveTable). False: there is none, and nothing was done; or what the function says.
 template <typename Function>
-bool OnOwnTable(int kept, Function function) {
-  const auto apart = [=] { return sys::LeaveTable(kept) && function(); };
+bool OnOwnTable(int kept, int other, Function function) {
+  const auto apart = [=] { return sys::LeaveTable(kept, other) && function(); };
   Job<decltype(apart)> job = {apart, false};
   void* const thread = engine.host->start_thread(job.Run, &job);
   if (thread != nullptr) engine.host->join_thread(thread);
