@@ -239,6 +239,36 @@ TEST_F(RingTest, GoesOnInTheOtherHalf) {
   EXPECT_EQ(Read(), Ring::Result::kDamaged);
 }
 
+// The other half counts if its last batch is the one before, by number and by checksum.
+TEST_F(RingTest, TheOtherHalfEndsWithTheOneBefore) {
+  Write(0, 10, 1, kEndsRound | kIsWhole);
+  const Position second = next_;
+  Write(20, 10, 2, kEndsRound | kIsWhole);
+  SwitchHalf();
+  const Position third = next_;
+  Write(40, 10, 3);
+  ASSERT_EQ(Read(), Ring::Result::kRead);
+  const std::vector<uint8_t> whole = pool_;
+  Damage(second.place + 64);
+  EXPECT_EQ(Read(), Ring::Result::kDamaged);
+  // Another one of that number, which the third was not written behind.
+  next_ = second;
+  Write(20, 10, 7, kEndsRound | kIsWhole);
+  EXPECT_EQ(Read(), Ring::Result::kDamaged);
+  next_ = second;
+  pool_ = whole;
+  Write(20, 10, 2, kEndsRound | kIsWhole);
+  EXPECT_EQ(Read(), Ring::Result::kRead);
+  // A half that has all goes without; and then that has to go unread.
+  Damage(second.place + 64);
+  next_ = third;
+  Write(40, 10, 3);
+  Write(0, 10, 4, kEndsRound | kIsWhole);
+  std::memset(pool_.data() + 20 * kLine, 0, 10 * kLine);
+  ASSERT_EQ(Read(), Ring::Result::kRead);
+  EXPECT_EQ(read_, pool_);
+}
+
 // The first batch of a half that is torn: the other half goes on.
 TEST_F(RingTest, ATornBeginningOfAHalf) {
   Write(0, 10, 1, kEndsRound | kIsWhole);
