@@ -168,6 +168,35 @@ TEST_F(JournalLeaderTest, OneLeadsAtATime) {
   EXPECT_EQ(leader_->Lead(), Outcome::kLed);
 }
 
+// A round may have taken its marks before ours were set: who comes while it goes on is not served
+// by it. It ends at each system call of who waits, in turn.
+TEST_F(JournalLeaderTest, WhoComesInARoundWaitsForTheNext) {
+  const sys::Descriptor other(open(sys::LinkTo(fd_).c_str(), O_RDWR | O_CLOEXEC));
+  for (int calls = 0; calls < 12; ++calls) {
+    SCOPED_TRACE(calls);
+    const uint64_t value = static_cast<uint64_t>(calls) + 1;
+    ASSERT_TRUE(HoldByte(other.get(), kLeaderByte, false));
+    control().begun = control().done + 1;
+    control().leads = 1;
+    const int status = test::WithActAt(
+        calls,
+        [&](pid_t) {
+          std::atomic_ref(control().leads).store(0);
+          std::atomic_ref(control().done).store(control().begun);
+          ReleaseByte(other.get(), kLeaderByte);
+        },
+        [&] {
+          const std::unique_ptr<JournalLeader> leader = NewLeader();
+          Store(kSegmentLine, value);
+          return leader->Await() ? 0 : 1;
+        });
+    if (status == test::kSkip) GTEST_SKIP() << "no child can be traced here";
+    ASSERT_EQ(status, 0);
+    Read();
+    ASSERT_EQ(Found(kSegmentLine), value);
+  }
+}
+
 // Nobody is woken while the leader, or the caller, has a lock: who is woken would find it taken,
 // and sleep on.
 TEST_F(JournalLeaderTest, TheCallerWakes) {
@@ -179,20 +208,22 @@ TEST_F(JournalLeaderTest, TheCallerWakes) {
   EXPECT_NE(shared().mirror_turn, turn);
 }
 
-// What a dead leader had taken is in its list, or has its mark.
+// What a dead leader had taken is in its list, or has its mark. It lies where nobody marks it again
+// for the half's sake.
 TEST_F(JournalLeaderTest, TakesOverFromADeadOne) {
-  Store(100, 5);
-  Store(40 * 64, 6);
+  const uint64_t word = kSegmentLine / 64 + 2, a = word * 64 + 36, b = a + 640;
+  Store(a, 5);
+  Store(b, 6);
   memory_.marks().TakeWords([](uint64_t, uint64_t) {});
-  memory_.marks().ClearLines(1, uint64_t{1} << 36);
-  memory_.taken()[0] = {1, uint64_t{1} << 36};
+  memory_.marks().ClearLines(word, uint64_t{1} << 36);
+  memory_.taken()[0] = {word, uint64_t{1} << 36};
   control().taken = 1;
   control().leads = 1;
   control().begun = 1;
   ASSERT_EQ(leader_->Lead(), Outcome::kLed);
   Read();
-  EXPECT_EQ(Found(100), 5u);
-  EXPECT_EQ(Found(40 * 64), 6u);
+  EXPECT_EQ(Found(a), 5u);
+  EXPECT_EQ(Found(b), 6u);
 }
 
 // Two of three that were served together have come again: the third is waited for.

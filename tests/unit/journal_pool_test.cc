@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// A pool with its journal on the disk (docs/disk.md), and what opens and recovers it when its memory
-// is gone, or is not to be believed.
+// A pool with its journal on the disk (docs/disk.md), and what opens and recovers it when its
+// memory is gone, or is not to be believed.
 #include <errno.h>
 #include <gtest/gtest.h>
 #include <unistd.h>

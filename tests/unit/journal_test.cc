@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <random>
@@ -14,6 +15,7 @@
 #include "src/journal/batch.h"
 #include "src/journal/file.h"
 #include "src/journal/ring.h"
+#include "tests/unit/traced.h"
 
 namespace nvcache::journal {
 namespace {
@@ -323,6 +325,48 @@ TEST(BatchTest, PiecesAreRunsOfLines) {
     EXPECT_EQ(std::memcmp(other.data() + line * kLine, pool.data() + line * kLine, kLine) == 0, has)
         << line;
   }
+}
+
+// Somebody begins a line anew, its first word last, after any instruction of who copies it: a copy
+// with that word has the rest.
+TEST(BatchTest, ALineIsOfOneMoment) {
+  constexpr uint64_t kWords = kLine / sizeof(uint64_t);
+  constexpr size_t kBytes = kBlock + kMaxBatch;
+  void* const shared =
+      mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(shared, MAP_FAILED);
+  auto* const line = static_cast<uint64_t*>(shared);
+  auto* const bytes = static_cast<uint8_t*>(shared) + kBlock;
+  Piece pieces[1];
+  bool acted = true, parted = false;
+  for (int instructions = 0; acted && !testing::Test::HasFailure(); ++instructions) {
+    SCOPED_TRACE(instructions);
+    std::fill(line, line + kWords, 1);
+    acted = false;
+    const int status = test::WithActAfter(
+        instructions,
+        [&](pid_t) {
+          line[0] = 0;
+          std::fill(line + 1, line + kWords, 2);
+          line[0] = 2;
+          acted = true;
+        },
+        [] {},
+        [&] {
+          BatchMaker batch(bytes, pieces);
+          batch.Begin();
+          batch.Add(static_cast<uint8_t*>(shared), 0, 1);
+          return 0;
+        });
+    if (status == test::kSkip) GTEST_SKIP() << "no child can be traced here";
+    ASSERT_EQ(status, 0);
+    uint64_t copy[kWords];
+    std::memcpy(copy, bytes + sizeof(BatchHeader), sizeof(copy));
+    EXPECT_EQ(std::count(copy, copy + kWords, copy[0]), static_cast<int>(kWords));
+    parted |= acted && copy[0] == 2;
+  }
+  EXPECT_TRUE(parted);
+  munmap(shared, kBytes);
 }
 
 TEST(BatchTest, NeverLongerThanItMayBe) {

@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Planted bugs in the journal of level `disk` (docs/disk.md): for each of its rules one that breaks it, and the unit test
+that must fail then.
+
+    journal_mutants.py make SOURCES FOLDER    # copies of the engine's files, with all of them
+    journal_mutants.py run PROGRAM [MUTANT]   # the unit tests with these copies: none has failed without a mutant,
+                                              # and each mutant is found
+
+The copies are compiled once. In each, MUTANT stands for whether it is this one's turn, which NVCACHE_TEST_MUTANT says when
+the program runs. Text that the engine does not have any more ends the build."""
+
+import concurrent.futures
+import os
+import pathlib
+import subprocess
+import sys
+
+LEADER, JOURNAL = "src/pool/journal_leader.cc", "src/pool/journal.cc"
+RING, BATCH, CUT = "src/journal/ring.cc", "src/journal/batch.cc", "src/nvlog/cut.cc"
+FILES = (LEADER, JOURNAL, RING, BATCH, CUT)
+DIES, MOMENT = "JournalLeaderTest.DiesAtAnyInstruction", "JournalLeaderTest.OneMomentAtAnyInstruction"
+SECONDS = 120
+
+# What it does: file, test, and what is there instead of what.
+MUTANTS = {
+    "a round is acknowledged before its write has returned": (LEADER, DIES, [
+        ("  if (!nothing && !WriteWords())", "  if (MUTANT) Of(c.done).store(round);\n  if (!nothing && !WriteWords())")]),
+    "the bound is read after the marks": (LEADER, MOMENT, [
+        ("  MakeRoom();\n", "  MakeRoom();\n  if (MUTANT && cut == 0) bound_ = words().next();\n")]),
+    "marks are cleared, and lines copied, before the list is written": (LEADER, DIES, [
+        ("  Of(c.taken).store(taken + 1);\n", "  if (!MUTANT) Of(c.taken).store(taken + 1);\n"),
+        ("  return true;\n}\n\nbool JournalLeader::WriteBatch(uint32_t flags) {\n",
+         "  if (MUTANT) Of(c.taken).store(taken + 1);\n  return true;\n}\n\n"
+         "bool JournalLeader::WriteBatch(uint32_t flags) {\n")]),
+    "the list is emptied before the write": (LEADER, DIES, [
+        ("  const uint64_t begin = sys::Now(CLOCK_MONOTONIC);\n  if (const long error = journal::Write(",
+         "  if (MUTANT) Of(c.taken).store(0);\n"
+         "  const uint64_t begin = sys::Now(CLOCK_MONOTONIC);\n  if (const long error = journal::Write(")]),
+    "what a dead leader had taken is not marked again": (LEADER, "JournalLeaderTest.TakesOverFromADeadOne", [
+        ("  for (uint32_t i = 0; i < taken; ++i) {\n", "  for (uint32_t i = 0; i < taken && !MUTANT; ++i) {\n")]),
+    "the upper levels of marks stay as a dead leader left them": (LEADER, "JournalLeaderTest.TakesOverFromADeadOne", [
+        ("  memory_.marks().SetAllAbove();", "  if (!MUTANT) memory_.marks().SetAllAbove();")]),
+    "what is needed is not marked again": (LEADER, "JournalLeaderTest.NeverLosesWhatIsNeeded", [
+        ("    next.next_line = NextNeeded(next.next_line);", "    next.next_line = MUTANT ? end : NextNeeded(next.next_line);")]),
+    "a half says that it has all before it has": (LEADER, "JournalLeaderTest.NeverLosesWhatIsNeeded", [
+        ("  if (ends && next.next_line >=", "  if (ends && MUTANT) next.is_whole = 1;\n  if (ends && next.next_line >=")]),
+    "no room is kept for a round that takes everything": (LEADER, "JournalLeaderTest.ManyLinesInATightRing", [
+        (">= wanted + RoundBytes(memory_.pool_size())) return;",
+         ">= wanted + (MUTANT ? 0 : RoundBytes(memory_.pool_size()))) return;")]),
+    "who comes when a round has begun is served by it": (LEADER, "JournalLeaderTest.WhoComesInARoundWaitsForTheNext", [
+        ("  const uint64_t wanted = Of(control().begun).load() + 1;",
+         "  const uint64_t wanted = Of(control().begun).load() + (MUTANT && Of(control().leads).load() != 0 ? 0 : 1);")]),
+    "a bound without lines is not written": (LEADER, "JournalLeaderTest.ABoundIsWrittenWithoutLines", [
+        ("word_count_ == 0 && quiet != 0 && cut == 0;", "word_count_ == 0 && (MUTANT || quiet != 0) && cut == 0;")]),
+    "a failed write is tried again": (LEADER, "JournalLeaderTest.AFailedWriteIsNotTriedAgain", [
+        ("Of(control().failed).load() == 0 &&", "(MUTANT || Of(control().failed).load() == 0) &&")]),
+    "a pool that is being recovered has a bound of its own": (LEADER, "JournalLeaderTest.TheCutStaysTheBound", [
+        ("  bound_ = cut != 0 ? cut : next;", "  bound_ = cut != 0 && !MUTANT ? cut : next;")]),
+    "a torn batch is believed": (BATCH, "RingTest.ATornTailIsNothing", [
+        ("  if (header.body_crc != BodyCrc(", "  if (!MUTANT && header.body_crc != BodyCrc(")]),
+    "a line is copied while somebody stores to it": (BATCH, "BatchTest.ALineIsOfOneMoment", [
+        ("  } while (std::memcmp(", "  } while (!MUTANT && (std::memcmp("),
+        ("sizeof(first)) != 0 || again != first);", "sizeof(first)) != 0 || again != first));")]),
+    "another journal's batches are believed": (BATCH, "RingTest.AnotherJournalsBatchesAreNothing", [
+        ("         header.crc == sys::Crc32c(&header, kChecked, seed) &&",
+         "         (MUTANT || header.crc == sys::Crc32c(&header, kChecked, seed)) &&")]),
+    "the other half may end with any batch": (RING, "RingTest.TheOtherHalfEndsWithTheOneBefore", [
+        ("older.last.sequence + 1 == newer.first.sequence", "(MUTANT || older.last.sequence + 1 == newer.first.sequence)"),
+        ("older.last.body_crc == newer.first.previous", "(MUTANT || older.last.body_crc == newer.first.previous)")]),
+    "the other half may end with another batch of that number": (RING, "RingTest.TheOtherHalfEndsWithTheOneBefore", [
+        ("older.last.body_crc == newer.first.previous", "(MUTANT || older.last.body_crc == newer.first.previous)")]),
+    "a round that is not whole is applied": (RING, "RingTest.ARoundCountsWhenItIsWhole", [
+        ("  Walk(last, newer.rounds, apply);", "  Walk(last, MUTANT ? newer.batches : newer.rounds, apply);")]),
+    "a broken batch before a whole one is no damage": (RING, "RingTest.ABrokenOneBeforeAWholeOneIsDamage", [
+        ("  if (HasLater(newer.end, End(last), torn))", "  if (!MUTANT && HasLater(newer.end, End(last), torn))")]),
+    "batches of an earlier life are witnesses of damage": (RING, "RingTest.AnEarlierLifeIsNoWitness", [
+        ("header.life == life_ &&", "(MUTANT || header.life == life_) &&")]),
+    "what a life began with may be gone": (RING, "RingTest.WhatALifeBeganWithIsNotTorn", [
+        ("at.round.sequence + 1 < first_)", "(!MUTANT && at.round.sequence + 1 < first_))")]),
+    "groups from the bound on are applied": (CUT, "JournalPoolTest.GroupsFromTheBoundOnAreNotApplied", [
+        ("void CutFrom(const pool::View& view, Lsn cut) {\n", "void CutFrom(const pool::View& view, Lsn cut) {\n  if (MUTANT) return;\n")]),
+    "memory of another boot is believed": (JOURNAL, "JournalPoolTest.MemoryOfAnotherBootIsNotBelieved", [
+        ("      std::memcmp(control.boot, boot, sizeof(boot)) == 0;", "      (MUTANT || std::memcmp(control.boot, boot, sizeof(boot)) == 0);")]),
+    "memory of another run is believed": (JOURNAL, "JournalPoolTest.MemoryOfAnotherRunIsNotBelieved", [
+        ("      std::memcmp(control.run, header.run, sizeof(header.run)) == 0 &&",
+         "      (MUTANT || std::memcmp(control.run, header.run, sizeof(header.run)) == 0) &&")]),
+    "a void journal is read": (JOURNAL, "JournalPoolTest.AVoidJournalIsNotRead", [
+        ("*memory == -ENOENT && header_.is_void != 0)", "*memory == -ENOENT && header_.is_void != 0 && !MUTANT)")]),
+}
+DECLARATION = 'extern "C" int nvcache_test_mutant;\n'
+MAIN = """#include <cstdlib>
+extern "C" {
+int nvcache_test_mutant = std::getenv("NVCACHE_TEST_MUTANT") ? std::atoi(std::getenv("NVCACHE_TEST_MUTANT")) : 0;
+}
+"""
+
+
+def make(sources, folder):
+    texts = {name: (sources / name).read_text() for name in FILES}
+    for number, (what, (name, _, changes)) in enumerate(MUTANTS.items(), 1):
+        for old, new in changes:
+            if texts[name].count(old) != 1:
+                sys.exit(f"{name} has this {texts[name].count(old)} times, for the mutant that {what}:\n{old}")
+            texts[name] = texts[name].replace(old, new.replace("MUTANT", f"(nvcache_test_mutant == {number})"))
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        (folder / pathlib.Path(name).name).write_text(f'{DECLARATION}#line 1 "{sources / name}"\n{text}')
+    (folder / "mutant.cc").write_text(MAIN)
+
+
+def play(program, number, tests):
+    """Exit code and output."""
+    try:
+        done = subprocess.run([program, f"--gtest_filter={tests}"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+                              stderr=subprocess.STDOUT, timeout=SECONDS, check=False, env={**os.environ, "NVCACHE_TEST_MUTANT": str(number)})
+    except subprocess.TimeoutExpired as problem:
+        return None, problem.output or ""
+    return done.returncode, done.stdout
+
+
+def is_found(program, number, what):
+    test = MUTANTS[what][1]
+    code, output = play(program, number, test)
+    return code == 1 and f"[  FAILED  ] {test}" in output, f"exit code {code}\n{output}"
+
+
+def run(program, wanted):
+    chosen = {what: number for number, what in enumerate(MUTANTS, 1) if not wanted or wanted in what}
+    with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
+        none = pool.submit(play, program, 0, ":".join({MUTANTS[what][1] for what in chosen}))
+        results = {what: pool.submit(is_found, program, number, what) for what, number in chosen.items()}
+    code, output = none.result()
+    if "[  SKIPPED ]" in output:
+        print(output)
+        return 77
+    wrong = code != 0
+    print(output if wrong else f"[ OK   ] none: {len({MUTANTS[what][1] for what in chosen})} tests find nothing")
+    for what, result in results.items():
+        found, text = result.result()
+        wrong |= not found
+        print(f"[ {'OK  ' if found else 'FAIL'} ] {what}" + ("" if found else f": not found\n{text}"))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "make":
+        make(pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3]))
+    else:
+        sys.exit(run(sys.argv[2], sys.argv[3] if len(sys.argv) > 3 else ""))
