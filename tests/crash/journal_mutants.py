@@ -13,6 +13,7 @@ the program runs. Text that the engine does not have any more ends the build."""
 import concurrent.futures
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 
@@ -110,13 +111,17 @@ def make(sources, folder):
 
 
 def play(program, number, tests):
-    """Exit code and output."""
+    """Exit code, None if it does not end, and output."""
+    process = subprocess.Popen([program, f"--gtest_filter={tests}"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT, text=True, start_new_session=True,
+                               env={**os.environ, "NVCACHE_TEST_MUTANT": str(number)})
     try:
-        done = subprocess.run([program, f"--gtest_filter={tests}"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
-                              stderr=subprocess.STDOUT, timeout=SECONDS, check=False, env={**os.environ, "NVCACHE_TEST_MUTANT": str(number)})
-    except subprocess.TimeoutExpired as problem:
-        return None, problem.output or ""
-    return done.returncode, done.stdout
+        output, _ = process.communicate(timeout=SECONDS)
+        return process.returncode, output
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)  # its children, too
+        output, _ = process.communicate()
+        return None, output
 
 
 def is_found(program, number, what):
