@@ -4,6 +4,7 @@
 //
 //   agent work FOLDER SEED PROMISE NAME...         the workloads, each in a thread or in
 //                                                  processes of its own, until killed
+//   agent apart FOLDER SEED PROMISE NAME...        the same, each in processes of its own
 //   agent verify FOLDER SEED PROMISE NAME:ACKNOWLEDGED:ANNOUNCED...
 //                                                  whether what was acknowledged is there
 //
@@ -173,7 +174,7 @@ struct Job {
   uint64_t announced;
 };
 
-int Work(std::vector<Job>& jobs) {
+int Work(std::vector<Job>& jobs, bool apart) {
   std::map<std::string, uint64_t> found;
   std::ifstream file(FoundFile());
   std::string name;
@@ -183,13 +184,14 @@ int Work(std::vector<Job>& jobs) {
   Tell("@started");
   for (Job& job : jobs) {
     // One alone has this process.
-    if (job.workload->HasProcess() && (jobs.size() == 1 || ::fork() == 0)) {
+    const bool own = apart || job.workload->HasProcess();
+    if (own && (jobs.size() == 1 || ::fork() == 0)) {
       job.workload->Run(found[job.workload->name()]);
     }
   }
   std::vector<std::thread> threads;
   for (Job& job : jobs) {
-    if (job.workload->HasProcess()) continue;
+    if (apart || job.workload->HasProcess()) continue;
     threads.emplace_back([&job, done = found[job.workload->name()]] { job.workload->Run(done); });
   }
   for (std::thread& thread : threads) thread.join();
@@ -228,7 +230,7 @@ bool ParsePromise(const char* text, Promise* promise) {
 
 int Usage() {
   std::fprintf(stderr,
-               "usage: agent work|verify|yield FOLDER SEED PROMISE NAME[:NUMBER:NUMBER]...\n");
+               "usage: agent work|apart|verify FOLDER SEED PROMISE NAME[:NUMBER:NUMBER]...\n");
   return 2;
 }
 
@@ -247,7 +249,7 @@ int Main(int argc, char** argv) {
     if (jobs.back().workload == nullptr) return Usage();
   }
   const std::string mode = argv[1];
-  if (mode == "work") return Work(jobs);
+  if (mode == "work" || mode == "apart") return Work(jobs, mode == "apart");
   if (mode == "verify") return Verify(jobs);
   return Usage();
 }

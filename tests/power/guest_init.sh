@@ -24,7 +24,7 @@ load_modules software
 stty raw -echo </dev/ttyS1
 exec </dev/null >/dev/ttyS1 2>&1
 
-# pool_up fsdax|devdax: sets POOL.
+# pool_up fsdax|devdax|disk: sets POOL.
 pool_up() {
   case $1 in
     devdax) POOL=/dev/dax0.0 ;;
@@ -32,6 +32,7 @@ pool_up() {
       mount -t ext4 -o dax /dev/pmem0 /p || echo "@bad guest the NVDIMM cannot be mounted"
       POOL=/p/pool
       ;;
+    disk) POOL=/d/pool ;;
   esac
 }
 

@@ -32,6 +32,7 @@ COLD = 0.05  # of all starts
 POSTGRES = "postgres"  # a workload that wants a user and a database
 COMMON_FOLDERS = ("common/a", "common/b")  # of the workloads that change names
 KEPT = 3  # exit status of nvcache recover
+REFUSED = 125  # of nvcache run, and of a program whose pool cannot be used
 
 
 class Failure(Exception):
@@ -43,11 +44,14 @@ class Plan:
     """All choices of a life: from the seed, or as a self check wants them."""
     seed: int
     workloads: tuple
-    media: str = "fsdax"
+    media: str = "fsdax"  # of the pool: fsdax, devdax; disk: a journal on the disk of the files
     pool_size: str = "8M"
     file_system: str = "ext4"  # on the disk
     mount: str = "rw"
     promise: str = "write"
+    commit: str = ""  # of a pool on the disk
+    apart: bool = False  # each workload has a process of its own
+    restarts: bool = True  # another writer may follow one that the power failure has met
     cached: bool = True  # under NVCache
     write_back: str = "always"
     names: str = "auto"  # NVCACHE_NAMES
@@ -62,7 +66,12 @@ class Plan:
 
     def changes_names(self):
         """So often that its files lack some when the power fails."""
-        return self.write_back == "auto" and not self.postgres() and not self.workloads[0].startswith("both")
+        return (self.write_back == "auto" and not self.postgres() and not self.on_disk() and
+                not self.workloads[0].startswith("both"))
+
+    def on_disk(self):
+        """The level is `disk` (docs/disk.md)."""
+        return self.media == "disk"
 
 
 @dataclasses.dataclass
@@ -101,10 +110,12 @@ def draw_start(draw, plan, first):
                         "create": (0.2, 0)}[kill]
     if plan.postgres():  # it recovers, too, and its start takes longest
         seconds, flushes = 3 * seconds, 3 * flushes
+    if plan.on_disk():  # each sync is a flush; the journal is filled when it is made, and read by a recovery
+        seconds, flushes = {"work": (2.0, 300), "create": (4.0, 40)}.get(kill, (1.0, 8))
     return Start(kill=kill, delay=draw.uniform(0, seconds),
                  flush=draw.choice((0, draw.randint(min(1, flushes), flushes))),
                  recovery=draw.choice(("recover", "run", "library")),
-                 early=draw.random() < 0.2, batch=draw.choice(plan.batches),
+                 early=draw.random() < 0.2 and not plan.on_disk(), batch=draw.choice(plan.batches),
                  dram=draw.choice(("64k", "1M", "16M")),
                  flush_seconds=draw.choice((0.0, 0.003, 0.02)), policy=draw.choice(plan.policies),
                  cold=draw.random() < COLD)
@@ -118,6 +129,8 @@ def prepare_nvdimm(image, media, scratch):
     unfinished = scratch / f"{media}.nvdimm"
     with open(unfinished, "wb") as file:
         file.truncate(NVDIMM_SIZE)
+    if media == "disk":  # it is there, since a saved state has one, and nobody uses it
+        return unfinished
     text = (f"step namespace ndctl create-namespace -f -e namespace0.0 -m {media} "
             f"--map={'mem' if media == 'fsdax' else 'dev'}\n")
     if media == "fsdax":
@@ -168,9 +181,12 @@ class Life:
         self.starts = 0
         self.created = False  # the pool is
         self.ready = False  # and the folders
+        self.worked = False  # a writer has
         self.verified = 0
         self.errors = 0  # that the file system gave to NVCache
         self.names = 0  # that recovery had from the log
+        self.recovered = 0  # runs of recovery that had something from the log
+        self.kept = 0  # and that could not bring all to the files
         self.logs = []
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="power-", dir=bench.scratch))
         self.memory = pathlib.Path(tempfile.mkdtemp(prefix=POOL_PREFIX, dir="/dev/shm"))
@@ -208,18 +224,15 @@ class Life:
         names = (plan.workloads if mode == "work" else
                  [f"{name}:{number}:{self.announced[name]}"
                   for name, number in self.acknowledged.items()])
+        mode = "apart" if mode == "work" and plan.apart else mode
         return f"agent {mode} /d {plan.seed} {plan.promise} {' '.join(names)}"
 
     def job(self, start):
         plan = self.plan
         lines = []
         folders = " ".join(f"/d/{name}" for name in (*plan.workloads, *COMMON_FOLDERS))
-        if plan.cached:
-            lines.append(f"pool_up {plan.media}")
-            if not self.created:
-                size = f"--size {plan.pool_size}" if plan.media == "fsdax" else ""
-                lines.append("nvcache status $POOL >/tmp/status 2>&1 || "
-                             f"step create nvcache create $POOL {size}")
+        if plan.cached and not plan.on_disk():
+            lines += self.pool()
             if plan.postgres():
                 lines.append(f"chown {guest_image.USER} $POOL")
             if start.early:
@@ -228,6 +241,8 @@ class Life:
         if plan.mapped:
             lines.append("mapper_up")
         lines.append(self.mount())
+        if plan.cached and plan.on_disk():
+            lines += self.pool()
         if not self.ready:
             database = f"database_up /d/{POSTGRES} {guest_image.USER}; " if plan.postgres() else ""
             lines.append(f"mkdir -p {folders}; {database}sync; echo @ready")
@@ -239,6 +254,16 @@ class Life:
         elif start.kill:
             lines.append(f"[ $STATUS = 0 ] && {self.work(start)}")
         return "\n".join(lines) + "\n"
+
+    def pool(self):
+        plan = self.plan
+        yield f"pool_up {plan.media}"
+        if not self.created:
+            size = "" if plan.media == "devdax" else f" --size {plan.pool_size}"
+            commit = f" --commit {plan.commit}" if plan.commit else ""
+            # A journal has its name when it is whole, and has no status before a recovery.
+            there = "[ -e $POOL ]" if plan.on_disk() else "nvcache status $POOL >/tmp/status 2>&1"
+            yield f"{there} || step create nvcache create $POOL{size}{commit}"
 
     def mount(self):
         device = "/dev/mapper/data" if self.plan.mapped else "/dev/vda"
@@ -275,6 +300,8 @@ class Life:
             yield (f"step library {self.as_user()}env NVCACHE_POOL=$POOL NVCACHE_REQUIRED=1 "
                    "LD_PRELOAD=/nvcache/libnvcache.so dmsetup --version")
         yield "step recover nvcache recover $POOL"
+        if self.plan.on_disk():
+            yield f"[ $STATUS = {KEPT} ] && step discard nvcache recover --discard $POOL"
 
     def verify(self, start):
         """A server goes on where it was, and so it does under NVCache."""
@@ -356,6 +383,7 @@ class Life:
                 return
 
     def judge(self, lines, start):
+        self.kept += self.plan.on_disk() and f"@end recover {KEPT}" in lines
         bad = [line.removeprefix("@bad ") for line in lines if line.startswith("@bad ")]
         if bad:
             raise Failure("; ".join(bad))
@@ -368,12 +396,16 @@ class Life:
                 self.acknowledged[found[1]] = max(self.acknowledged[found[1]], int(found[2]))
             elif line == "@ready":
                 self.ready = True
+            elif line == "@started":
+                self.worked = True
             elif found := re.fullmatch(r"@next (\S+) (\d+)", line):
                 self.announced[found[1]] = int(found[2])
             elif found := re.fullmatch(r"@errors (\d+)", line):
                 self.errors += int(found[1])
-            elif found := re.search(r"recovered .*?(\d+) names?\b", line):
-                self.names += int(found[1])
+            elif re.search(r"\brecovered \d+ ", line):
+                found = re.search(r"(\d+) names?\b", line)
+                self.names += int(found[1]) if found else 0
+                self.recovered += 1
             elif line.startswith("@refused ") and not start.fault:
                 raise Failure(line)
 
@@ -383,12 +415,17 @@ class Life:
         if step in ("early", "broken"):
             if status not in (0, KEPT):
                 raise Failure(f"recovery without a disk: exit status {status}: {lines[-5:]}")
-        elif status != 0:
+        elif status != 0 and not self.may_keep(step, status, lines):
             raise Failure(f"{step}: exit status {status}: " + "\n".join(lines[-8:]))
         elif step == "verify":
             self.verified += 1
         elif step == "create":
             self.created = True
+
+    def may_keep(self, step, status, lines):
+        """A disk that is ahead of its journal may have removed a file (docs/mirror.md: Removals)."""
+        return (self.plan.on_disk() and (step, status) in (("run", REFUSED), ("library", REFUSED), ("recover", KEPT)) and
+                "@end recover 0" not in lines)
 
     # -----------------------------------------------------------------------------------------
 

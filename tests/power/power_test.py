@@ -23,24 +23,40 @@ from life import POSTGRES, Failure, Life, Plan, Start, draw_start, save_state
 SKIP = 77
 
 NAMES = ("names0", "names1", "turns")
-# With which rule, and what. `always` leaves names to the file system, so they are not in the log.
+# With which rule, and what. `always` leaves names to the file system, so they are not in the log. Of level `disk`, too: the
+# pool's commit point, what an operation waits for, and whether one writer may follow another, for that the checkers must know
+# of more than one operation that was under way.
+Row = collections.namedtuple("Row", "write_back workloads commit promise restarts", defaults=("", "write", True))
 WORKLOADS = (
-    ("auto", NAMES),
-    ("auto", ("names0", "turns", "sqlite-delete")),
-    ("auto", ("git", "maildir")),
-    ("auto", ("dpkg", "names0")),
-    ("always", ("raw0", "raw1", "cut")),
-    ("always", ("sqlite-wal", "replace", "rotate")),
-    ("always", ("rocksdb",)),
-    ("always", ("recreate", "cut", "raw0")),
-    ("always", ("sqlite-delete", "recreate", "replace")),
-    ("auto", ("both-wal0", "both-wal1")),
-    ("auto", ("both-delete0", "both-delete1")),
-    ("auto", ("both-truncate0", "both-truncate1")),
-    ("auto", ("both-persist0", "both-persist1")),
+    Row("auto", NAMES),
+    Row("auto", ("names0", "turns", "sqlite-delete")),
+    Row("auto", ("git", "maildir")),
+    Row("auto", ("dpkg", "names0")),
+    Row("always", ("raw0", "raw1", "cut")),
+    Row("always", ("sqlite-wal", "replace", "rotate")),
+    Row("always", ("rocksdb",)),
+    Row("always", ("recreate", "cut", "raw0")),
+    Row("always", ("sqlite-delete", "recreate", "replace")),
+    Row("auto", ("both-wal0", "both-wal1")),
+    Row("auto", ("both-delete0", "both-delete1")),
+    Row("auto", ("both-truncate0", "both-truncate1")),
+    Row("auto", ("both-persist0", "both-persist1")),
+)
+SYNCED, EACH_CALL = ("fsync", "fsync"), ("write", "mirrored")
+ON_DISK = (
+    Row("auto", ("records-fsync", "records-fdatasync", "records-dsync"), *SYNCED),
+    Row("always", ("raw0", "raw1", "raw2"), *EACH_CALL),
+    Row("auto", ("replace", "maildir-synced", "sqlite-wal"), *SYNCED),
+    Row("always", ("records-rwf", "records-msync", "records-syncfs"), *SYNCED),
+    Row("auto", NAMES, *EACH_CALL, restarts=False),
+    Row("always", ("sqlite-delete", "rocksdb", "replace"), *SYNCED),
+    Row("auto", ("git", "dpkg", "records-fsync"), *SYNCED),
+    Row("always", ("recreate", "rotate", "sqlite-wal"), *EACH_CALL, restarts=False),
+    Row("auto", ("sqlite-truncate", "sqlite-persist", "sqlite-delete"), *SYNCED),
+    Row("auto", ("maildir", "git", "raw0"), *EACH_CALL),
 )
 # A server starts slowly under an emulated processor, so this is for --workload alone.
-ASKED_FOR = (("auto", (POSTGRES,)),)
+ASKED_FOR = (Row("auto", (POSTGRES,)),)
 # A MiB is 12 segments. Where several processes cannot have one each, a write goes past the log, and is
 # durable after `fsync`.
 POOL_SIZES = {"always": ("1M", "4M", "16M"), "auto": ("4M", "16M")}
@@ -54,6 +70,10 @@ MOUNTS = {
     "xfs": ("rw", "logbsize=32k"),
     "btrfs": ("rw", "commit=300", "notreelog,commit=300"),
 }
+
+
+# A journal cannot lie on Btrfs.
+FILE_SYSTEMS = {"power": tuple(MOUNTS), "disk": ("ext4", "xfs")}
 
 
 def say(text):
@@ -93,21 +113,27 @@ def wants_postgres(options):
     return options.workload == POSTGRES
 
 
-def groups(workload):
+def groups(workload, level):
     """Of workloads, with their rule: those that have this one, or one whose name begins so."""
+    rows = ON_DISK if level == "disk" else WORKLOADS
     if workload is None:
-        return WORKLOADS
-    return [group for group in (*WORKLOADS, *ASKED_FOR) if any(name.startswith(workload) for name in group[1])]
+        return rows
+    asked_for = ASKED_FOR if rows is WORKLOADS else ()
+    return [row for row in (*rows, *asked_for) if any(name.startswith(workload) for name in row.workloads)]
 
 
 def draw_plan(draw, number, rows, file_systems):
-    """In turn all workloads; and each of them, in turn, on all file systems and media."""
+    """In turn all workloads; and each of them, in turn, on all file systems and media. On the disk, three are threads of
+    one process, or processes, but for those that have processes anyway."""
     turn, place = divmod(number, len(rows))
-    write_back, workloads = rows[place]
+    row = rows[place]
     file_system = file_systems[(place + turn) % len(file_systems)]
-    return Plan(seed=draw.randrange(1, 10**9), workloads=workloads, write_back=write_back,
-                media=MEDIA[(place + turn) % len(MEDIA)],
-                pool_size=draw.choice(POOL_SIZES[write_back]),
+    on_disk = row.commit != ""
+    return Plan(seed=draw.randrange(1, 10**9), workloads=row.workloads, write_back=row.write_back,
+                media="disk" if on_disk else MEDIA[(place + turn) % len(MEDIA)],
+                pool_size=draw.choice(POOL_SIZES["auto" if on_disk else row.write_back]),
+                commit=row.commit, promise=row.promise, restarts=row.restarts,
+                apart=on_disk and draw.random() < 0.5,
                 file_system=file_system, mount=draw.choice(MOUNTS[file_system]))
 
 
@@ -127,7 +153,7 @@ class Totals:
     """Of all lives."""
 
     def __init__(self):
-        self.lives = self.starts = self.verified = 0
+        self.lives = self.starts = self.verified = self.recovered = self.kept = 0
         self.disk = collections.Counter()
         self.killed = collections.Counter()  # on which file system
         self.naming = collections.Counter()  # at work, with names in the log
@@ -144,6 +170,8 @@ class Totals:
         self.lives += 1
         self.starts += life.starts
         self.verified += life.verified
+        self.recovered += life.recovered
+        self.kept += life.kept
         self.disk.update(life.disk.counts)
         self.names[life.plan.file_system] += life.names
 
@@ -159,6 +187,7 @@ class Totals:
         return (f"{self.kills()} power failures ({on}) in {self.lives} lives, {self.starts} starts, "
                 f"{self.verified} verifications; the disk had {self.disk['writes']} writes and "
                 f"{self.disk['flushes']} flushes, and lost {self.disk['lost']} writes or sectors; "
+                f"{self.recovered} recoveries had something from the log, {self.kept} kept some of it; "
                 f"recovered names: {had}")
 
 
@@ -175,14 +204,16 @@ def cycles(bench, options):
 
     while not enough():
         draw = random.Random(f"{seed}.{totals.lives}")
-        plan = draw_plan(draw, totals.lives, groups(options.workload),
-                         options.file_system or tuple(MOUNTS))
-        say(f"life {totals.lives}: {' '.join(plan.workloads)}; {plan.media}, pool {plan.pool_size}, "
-            f"{plan.file_system}, mount {plan.mount}")
+        plan = draw_plan(draw, totals.lives, groups(options.workload, options.level),
+                         options.file_system or FILE_SYSTEMS[options.level])
+        say(f"life {totals.lives}: {' '.join(plan.workloads)}; {plan.media}{', apart' if plan.apart else ''}, "
+            f"pool {plan.pool_size} {plan.commit}, {plan.file_system}, mount {plan.mount}")
         with Life(bench, plan, draw) as life:
             try:
                 life.begin()
                 for cycle in range(options.kills_per_life):
+                    if life.worked and not plan.restarts:
+                        break
                     start = draw_start(draw, plan, first=cycle == 0)
                     life.run(start)
                     totals.add_kill(plan, start)
@@ -195,6 +226,9 @@ def cycles(bench, options):
                 return 1
             totals.add_life(life)
     say(totals.text())
+    if totals.kills() >= ENOUGH and totals.recovered == 0:
+        say("FAILED: there was nothing to recover")
+        return 1
     if without := totals.without_names():
         say(f"FAILED: no names were in the log on {', '.join(without)}")
     return 1 if without else 0
@@ -251,6 +285,7 @@ def mapper(bench, options):
 FILES = ("raw0", "cut", "replace", "recreate", "rotate", *NAMES, "maildir")
 DATABASES = ("sqlite-wal", "sqlite-delete", "rocksdb")
 LOSING = dict(cached=False, promise="nothing", mount="commit=300", policies=("none",))
+JOURNAL = dict(media="disk", commit="fsync", promise="fsync")
 CHECKS = {
     # What it is about; whether a loss must be found, of each of the workloads; how.
     "files without NVCache and without fsync": (True, dict(workloads=FILES, **LOSING)),
@@ -264,6 +299,10 @@ CHECKS = {
         workloads=("raw0", "sqlite-wal"), recovers=False, batches=("late",))),
     "NVCache, on a disk that ignores flushes": (True, dict(
         workloads=("raw0",), disk_lies=True, policies=("none",), batches=("eager",))),
+    "a journal, not read": (True, dict(
+        workloads=("records-fsync", "sqlite-wal"), **JOURNAL, recovers=False, policies=("none",), batches=("late",))),
+    "a journal whose writes are nowhere when they have returned": (True, dict(
+        workloads=("records-fsync", "sqlite-wal"), **JOURNAL, disk_lies=True, policies=("none",), batches=("late",))),
     "PostgreSQL without NVCache and with fsync=off": (True, dict(workloads=(POSTGRES,), **LOSING)),
     "PostgreSQL without NVCache": (False, dict(workloads=(POSTGRES,), cached=False, promise="fsync")),
     "PostgreSQL with NVCache, not recovered": (True, dict(
@@ -275,19 +314,20 @@ CHECKS = {
 MOST_LIVES = 30
 
 
-def checks(workload):
-    """Those of this one; without, all but those of what has to be asked for."""
-    asked_for = {name for _, names in ASKED_FOR for name in names}
+def checks(workload, level):
+    """Those of this level, and of this workload; without one, all but those of what has to be asked for."""
+    asked_for = {name for row in ASKED_FOR for name in row.workloads}
     return {name: check for name, check in CHECKS.items()
-            if (workload in check[1]["workloads"] if workload else
-                asked_for.isdisjoint(check[1]["workloads"]))}
+            if (check[1].get("media") == "disk") == (level == "disk") and
+            (workload in check[1]["workloads"] if workload else
+             asked_for.isdisjoint(check[1]["workloads"]))}
 
 
 def self_check(bench, options):
     seed = options.seed
     say(f"seed {seed} (give it back with --seed)")
     wrong = 0
-    for name, (must_fail, choices) in checks(options.workload).items():
+    for name, (must_fail, choices) in checks(options.workload, options.level).items():
         draw = random.Random(f"{seed}.{name}")
         missed = set(choices["workloads"])
         for _ in range(MOST_LIVES):
@@ -359,6 +399,10 @@ def short_life(bench, plan, draw, must_fail):
     with Life(bench, plan, draw) as life:
         try:
             life.begin()
+            if plan.on_disk():  # it has the pool, and is honest so far
+                life.disk.ignores_flush = False
+                life.run(Start())
+                life.disk.ignores_flush = plan.disk_lies
             for _ in range(1 if must_fail else 2):
                 life.run(Start("work", draw.uniform(2, 3), policy=draw.choice(plan.policies),
                                batch=plan.batches[0]))
@@ -407,9 +451,10 @@ def main():
                         help="power failures of the same NVDIMM and disk")
     parser.add_argument("--file-system", action="append", choices=MOUNTS,
                         help="of the disk; can be given several times; otherwise each in turn")
-    parser.add_argument("--workload", choices=sorted({"both", *(name for _, names in (*WORKLOADS, *ASKED_FOR)
-                                                                for name in names)}),
+    parser.add_argument("--workload", choices=sorted({"both", *(name for row in (*WORKLOADS, *ON_DISK, *ASKED_FOR)
+                                                                for name in row.workloads)}),
                         help="those that have this one; with --self-check its own checks")
+    parser.add_argument("--level", choices=FILE_SYSTEMS, default="power", help="of the pool; disk: its journal is on the disk")
     parser.add_argument("--mapper", action="store_true",
                         help="disks that fail, by device-mapper in the guest")
     parser.add_argument("faults", nargs="*", help=f"of these only: {' '.join(FAULTS)}")
