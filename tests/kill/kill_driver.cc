@@ -3,6 +3,7 @@
 // Kills kill_writer at random moments, lets the pool be recovered, and compares the files with
 // what the writer had acknowledged. kill_driver --help.
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -43,6 +44,7 @@ struct Options {
   uint64_t seed = 0;
   int rounds = 50;
   unsigned threads = 4;
+  bool disk = false;
   bool self_check = false;
 };
 
@@ -105,7 +107,8 @@ class Driver {
       : options_(options),
         random_(options.seed),
         folder_(fs::path(options.scratch) / ("kill-" + std::to_string(::getpid()))),
-        pools_("/dev/shm/nvcache-test-kill-" + std::to_string(::getpid())) {
+        pools_((options.disk ? fs::path(options.scratch) : fs::path("/dev/shm")) /
+               ("nvcache-test-kill-" + std::to_string(::getpid()))) {
     fs::create_directories(folder_);
     fs::create_directories(pools_);
   }
@@ -114,6 +117,7 @@ class Driver {
       std::printf("kept: %s and %s\n", folder_.c_str(), pools_.c_str());
       return;
     }
+    RemovePool();
     std::error_code ignored;
     fs::remove_all(folder_, ignored);
     fs::remove_all(pools_, ignored);
@@ -151,6 +155,19 @@ class Driver {
 
   static unsigned long long Total(uint64_t before, uint64_t now) { return before + now; }
 
+  // With its memory, if it is a journal: that file's name ends with its device and inode.
+  void RemovePool() const {
+    struct stat st = {};
+    if (::stat((pools_ / "pool").c_str(), &st) != 0) return;
+    char end[40];
+    std::snprintf(end, sizeof(end), "-%08llx-%016llx", static_cast<unsigned long long>(st.st_dev),
+                  static_cast<unsigned long long>(st.st_ino));
+    for (const fs::directory_entry& entry : fs::directory_iterator("/dev/shm")) {
+      if (entry.path().string().ends_with(end)) fs::remove(entry.path());
+    }
+    fs::remove(pools_ / "pool");
+  }
+
   void NewEpoch() {
     if (model_) {
       acknowledged_ += model_->acknowledged();
@@ -160,12 +177,14 @@ class Driver {
     model_.emplace(options_.threads);
     fs::remove_all(folder_);
     fs::create_directories(folder_);
-    fs::remove(pools_ / "pool");
+    RemovePool();
     static constexpr const char* kSizes[] = {"8M", "32M", "128M", "512M"};
+    constexpr uint64_t kSmall =
+        2;  // of a journal, which has two and a half times as much to be filled
     // The log of the smallest pool takes a write of 1 MiB whole in any case.
     static constexpr const char* kFrames[] = {"dram:1M", "dram:8M", "dram:64M", "pool:1M",
                                               "pool:2M"};
-    size_ = kSizes[random_.Below(std::size(kSizes))];
+    size_ = kSizes[random_.Below(options_.disk ? kSmall : std::size(kSizes))];
     frames_ = kFrames[random_.Below(std::size(kFrames))];
     exclusive_ = !exclusive_;
     std::printf("new files%s; a pool of %s, frames: %s\n", exclusive_ ? ", exclusive" : "",
@@ -174,9 +193,10 @@ class Driver {
 
   // `command` by way of nvcache run.
   std::vector<std::string> Cached(const std::vector<std::string>& command) const {
-    std::vector<std::string> all = {
-        options_.nvcache, "run",      "--pool", pools_ / "pool",  "--size", size_,
-        "--emulate",      "--frames", frames_,  "--checkpointer", "never",  "--write-back"};
+    std::vector<std::string> all = {options_.nvcache, "run",   "--pool",      pools_ / "pool",
+                                    "--size",         size_,   "--frames",    frames_,
+                                    "--checkpointer", "never", "--write-back"};
+    if (!options_.disk) all.insert(all.begin() + 2, "--emulate");
     if (exclusive_) {
       all.insert(all.end(), {"auto", "--exclusive", "*", "--"});
     } else {
@@ -192,7 +212,7 @@ class Driver {
         "NVCACHE_POOL=" + (pools_ / "pool").string(),
         "NVCACHE_SIZE=" + size_,
         "NVCACHE_FRAMES=" + frames_,
-        "NVCACHE_EMULATE=1",
+        options_.disk ? "NVCACHE_EMULATE=0" : "NVCACHE_EMULATE=1",
         "NVCACHE_REQUIRED=1",
         exclusive_ ? "NVCACHE_EXCLUSIVE=*" : "NVCACHE_WRITE_BACK=always"};
     if (!options_.built_in) settings.push_back("LD_PRELOAD=" + options_.preload);
@@ -490,6 +510,7 @@ int Main(int argc, char** argv) {
   app.add_option("--seed", options.seed, "repeats the random choices of a run");
   app.add_option("--rounds", options.rounds, "kills");
   app.add_option("--threads", options.threads, "of the writer")->check(CLI::Range(1u, kMaxThreads));
+  app.add_flag("--disk", options.disk, "the pool has its journal there");
   app.add_flag("--self-check", options.self_check, "damage good files: is it found?");
   CLI11_PARSE(app, argc, argv);
   if (options.preload.empty() && !options.built_in && !options.self_check) {
