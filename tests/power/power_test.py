@@ -54,6 +54,11 @@ ON_DISK = (
     Row("always", ("recreate", "rotate", "sqlite-wal"), *EACH_CALL, restarts=False),
     Row("auto", ("sqlite-truncate", "sqlite-persist", "sqlite-delete"), *SYNCED),
     Row("auto", ("maildir", "git", "raw0"), *EACH_CALL),
+    Row("always", ("cut", "raw0"), *EACH_CALL, restarts=False),
+    Row("auto", ("both-wal0", "both-wal1"), *SYNCED),
+    Row("auto", ("both-delete0", "both-delete1"), *SYNCED),
+    Row("auto", ("both-truncate0", "both-truncate1"), *SYNCED),
+    Row("auto", ("both-persist0", "both-persist1"), *SYNCED),
 )
 # A server starts slowly under an emulated processor, so this is for --workload alone.
 ASKED_FOR = (Row("auto", (POSTGRES,)),)
@@ -207,7 +212,7 @@ def cycles(bench, options):
         plan = draw_plan(draw, totals.lives, groups(options.workload, options.level),
                          options.file_system or FILE_SYSTEMS[options.level])
         say(f"life {totals.lives}: {' '.join(plan.workloads)}; {plan.media}{', apart' if plan.apart else ''}, "
-            f"pool {plan.pool_size} {plan.commit}, {plan.file_system}, mount {plan.mount}")
+            f"pool {plan.pool_size}{plan.commit and f', commit {plan.commit}'}, {plan.file_system}, mount {plan.mount}")
         with Life(bench, plan, draw) as life:
             try:
                 life.begin()
