@@ -77,8 +77,8 @@ MUTANTS = {
         ("  if (HasLater(newer.end, End(last), torn))", "  if (!MUTANT && HasLater(newer.end, End(last), torn))")]),
     "batches of an earlier life are witnesses of damage": (RING, "RingTest.AnEarlierLifeIsNoWitness", [
         ("header.life == life_ &&", "(MUTANT || header.life == life_) &&")]),
-    "what an earlier life wrote in a round without an end is a batch": (RING, "RingTest.AnEarlierLifeHadBegunTheOtherHalf", [
-        ("    const bool is_left = header.sequence", "    const bool is_left = !MUTANT && header.sequence")]),
+    "the newer half is that of the higher number, of whatever life": (RING, "RingTest.AnEarlierLifeHadWrittenMore", [
+        ("  return one.life != zero.life ?", "  return one.life != zero.life && !MUTANT ?")]),
     "what a life began with may be gone": (RING, "RingTest.WhatALifeBeganWithIsNotTorn", [
         ("at.round.sequence + 1 < first_)", "(!MUTANT && at.round.sequence + 1 < first_))")]),
     "groups from the bound on are applied": (CUT, "JournalPoolTest.GroupsFromTheBoundOnAreNotApplied", [

@@ -206,6 +206,26 @@ TEST_F(RingTest, AnEarlierLifeHadBegunTheOtherHalf) {
   }
 }
 
+// More batches there, so with higher numbers, than the next life has written when the third begins.
+TEST_F(RingTest, AnEarlierLifeHadWrittenMore) {
+  Write(0, 10, 1, kEndsRound | kIsWhole);
+  const std::vector<uint8_t> before = pool_;
+  const Position then = next_;
+  SwitchHalf();
+  Write(0, 100, 2, 0);
+  Write(0, 100, 3, 0);
+  next_ = then;
+  pool_ = before;
+  header_.life = 2;
+  header_.first = then.sequence;
+  Write(30, 1, 5, kEndsRound | kIsWhole);
+  header_.life = 3;
+  header_.first = next_.sequence;
+  ASSERT_EQ(Read(), Ring::Result::kRead);
+  EXPECT_EQ(read_, pool_);
+  EXPECT_EQ(found_.half, 0u);
+}
+
 // All that was there when a memory was made has to be there still.
 TEST_F(RingTest, WhatALifeBeganWithIsNotTorn) {
   Write(0, 10, 1);
