@@ -141,7 +141,7 @@ long Journal::Create(int fd, const uint8_t* image, uint64_t bytes) {
   journal::BatchHeader first = {};
   first.sequence = 1;
   first.bound = 1;
-  first.flags = journal::kEndsRound;
+  first.flags = journal::kEndsRound | journal::kIsWhole;  // the other half has nothing
   first.life = 1;
   const uint64_t size = batch.size();
   batch.End(journal::SeedOf(header.uuid), &first);
