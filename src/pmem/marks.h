@@ -43,7 +43,8 @@ class Marks {
   template <typename Function>
   void TakeWords(Function function) const {
     for (uint64_t group = 0; group < GroupWords(count_); ++group) {
-      uint64_t bits = groups_[group] == 0 ? 0 : At(groups_, group).exchange(0);
+      const auto above = At(groups_, group);
+      uint64_t bits = above.load(std::memory_order_relaxed) == 0 ? 0 : above.exchange(0);
       for (; bits != 0; bits &= bits - 1) {
         const uint64_t index = group * kWordBits + static_cast<uint64_t>(std::countr_zero(bits));
         if (const uint64_t taken = At(words_, index).exchange(0); taken != 0)
