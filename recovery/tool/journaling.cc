@@ -137,27 +137,23 @@ std::string JournalText(const Journaling& journaling) {
 
 Json JournalJson(const Journaling& journaling) {
   if (!journaling.there) return nullptr;
-  const pool::MirrorWaits& waits = journaling.waits;
-  const uint64_t count = CountOf(waits);
   const JournalFile& file = journaling.file;
-  return {{"commit", journaling.commit == pool::kCommitWrite ? "write" : "fsync"},
-          {"device", file.device.empty() ? Json() : Json(Printable(file.device))},
-          {"file_system", file.device.empty() ? Json() : Json(Printable(file.file_system))},
-          {"file_size", file.size},
-          {"write", file.how ? Json(HowName(file)) : Json()},
-          {"write_ns", file.write_ns != 0 ? Json(file.write_ns) : Json()},
-          {"memory", journaling.has_memory},
-          {"failed",
-           journaling.failed != 0 ? Json(ErrorName(static_cast<int>(journaling.failed))) : Json()},
-          {"batches", journaling.batches},
-          {"rounds", journaling.rounds},
-          {"bytes", journaling.bytes},
-          {"bytes_ahead", journaling.ahead},
-          {"waits", count},
-          {"waits_failed", waits.failed},
-          {"waited_us", waits.waited},
-          {"wait_median_us", count != 0 ? Json(Quantile(waits, 0.5)) : Json()},
-          {"wait_p99_us", count != 0 ? Json(Quantile(waits, 0.99)) : Json()}};
+  Json json = {
+      {"commit", journaling.commit == pool::kCommitWrite ? "write" : "fsync"},
+      {"device", file.device.empty() ? Json() : Json(Printable(file.device))},
+      {"file_system", file.device.empty() ? Json() : Json(Printable(file.file_system))},
+      {"file_size", file.size},
+      {"write", file.how ? Json(HowName(file)) : Json()},
+      {"write_ns", file.write_ns != 0 ? Json(file.write_ns) : Json()},
+      {"memory", journaling.has_memory},
+      {"failed",
+       journaling.failed != 0 ? Json(ErrorName(static_cast<int>(journaling.failed))) : Json()},
+      {"batches", journaling.batches},
+      {"rounds", journaling.rounds},
+      {"bytes", journaling.bytes},
+      {"bytes_ahead", journaling.ahead}};
+  PutWaits(&json, journaling.waits);
+  return json;
 }
 
 }  // namespace nvcache::tool

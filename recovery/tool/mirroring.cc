@@ -74,19 +74,23 @@ std::string WaitsText(const pool::MirrorWaits& waits) {
   return text + fmt::format("; {} failed", waits.failed);
 }
 
+void PutWaits(Json* json, const pool::MirrorWaits& waits) {
+  const uint64_t count = CountOf(waits);
+  (*json)["waits"] = count;
+  (*json)["waits_failed"] = waits.failed;
+  (*json)["waited_us"] = waits.waited;
+  (*json)["wait_median_us"] = count != 0 ? Json(Quantile(waits, 0.5)) : Json();
+  (*json)["wait_p99_us"] = count != 0 ? Json(Quantile(waits, 0.99)) : Json();
+}
+
 Json MirrorJson(const Mirroring& mirroring) {
   if (mirroring.commit == pool::kCommitOwn) return nullptr;
-  const pool::MirrorWaits& waits = mirroring.waits;
-  const uint64_t count = CountOf(waits);
-  return {{"commit", mirroring.commit == pool::kCommitWrite ? "write" : "fsync"},
-          {"state", MirrorStateName(mirroring.state)},
-          {"alive", mirroring.alive},
-          {"lacking_lsns", mirroring.lacking},
-          {"waits", count},
-          {"waits_failed", waits.failed},
-          {"waited_us", waits.waited},
-          {"wait_median_us", count != 0 ? Json(Quantile(waits, 0.5)) : Json()},
-          {"wait_p99_us", count != 0 ? Json(Quantile(waits, 0.99)) : Json()}};
+  Json json = {{"commit", mirroring.commit == pool::kCommitWrite ? "write" : "fsync"},
+               {"state", MirrorStateName(mirroring.state)},
+               {"alive", mirroring.alive},
+               {"lacking_lsns", mirroring.lacking}};
+  PutWaits(&json, mirroring.waits);
+  return json;
 }
 
 uint64_t CountOf(const pool::MirrorWaits& waits) {

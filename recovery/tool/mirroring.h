@@ -30,6 +30,8 @@ const char* MirrorStateName(uint32_t state);
 std::string MirrorText(const Mirroring& mirroring);
 std::string WaitsText(const pool::MirrorWaits& waits);
 Json MirrorJson(const Mirroring& mirroring);
+// How many there were, and how long, into the fields of a pool with a mirror or a journal.
+void PutWaits(Json* json, const pool::MirrorWaits& waits);
 
 uint64_t CountOf(const pool::MirrorWaits& waits);
 // Microseconds that this share of the waits, 0 to 1, was not longer than: the end of a bucket, so

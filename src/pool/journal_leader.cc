@@ -33,6 +33,9 @@ constexpr uint64_t kWordBytes = kWordLines * kLine;
 // so many times what the round before has written.
 constexpr uint64_t kAgain = 64u << 10, kAgainTimes = 8;
 
+// Others are waited for as long as a write takes, divided by this: at first, and at least.
+constexpr uint64_t kPatience = 2, kLeastPatience = 16;
+
 // A leader that has died wakes nobody.
 constexpr uint64_t kLookNs = 10 * 1000 * 1000;
 constexpr uint64_t kUnableNs = 1000 * 1000 * 1000;
@@ -145,11 +148,13 @@ void JournalLeader::TakeOver() {
 void JournalLeader::Gather() {
   JournalControl& c = control();
   const auto came = [&] { return words().bell() - c.bell; };
-  if (c.served > 1 && came() < c.served) {
+  if (c.served > 1 && came() < c.served && Of(c.failed).load() == 0) {
     const uint64_t until = sys::Now(CLOCK_MONOTONIC) + c.patience_ns;
-    while (came() < c.served && sys::Now(CLOCK_MONOTONIC) < until)
+    while (came() < c.served && sys::Now(CLOCK_MONOTONIC) < until) {
       sys::CallIfAllowed(SYS_sched_yield, 0, 0, 0);
-    c.patience_ns = came() < c.served ? std::max(c.patience_ns / 2, c.took_ns / 16) : c.took_ns / 2;
+    }
+    const uint64_t less = std::max(c.patience_ns / 2, c.took_ns / kLeastPatience);
+    c.patience_ns = came() < c.served ? less : c.took_ns / kPatience;
   }
   c.served = came();
   c.bell += c.served;

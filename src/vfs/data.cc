@@ -294,12 +294,15 @@ bool WritePlainly(const WriteCall& call, long* result) {
   if (file == nullptr || file->state.load(std::memory_order_acquire) != State::kKernel) {
     return false;
   }
-  if (engine.leases.is_open() && engine.file_table.Find(TagOf(*file)) != nullptr) return false;
+  const uint64_t tag = TagOf(*file);
+  if (engine.leases.is_open() && engine.file_table.Find(tag) != nullptr) return false;
   const sys::InEngine inside;
   InFlight in_flight;
-  if (in_flight.Begin(*file) != nullptr) return false;
-  // It is that file which the process says so of.
-  if (engine.descriptors.Of(call.fd) != description || description->file.load() != file) {
+  if (in_flight.Begin(tag) != nullptr) return false;
+  // It is that file which the process says so of. Both may have been given to another one
+  // meanwhile.
+  if (engine.descriptors.Of(call.fd) != description || description->file.load() != file ||
+      TagOf(*file) != tag) {
     return false;
   }
   *result = CallKernel(call);

@@ -57,6 +57,20 @@ class RingTest : public testing::Test {
   void SwitchHalf() {
     next_ = BeginHalf(1 - next_.half, header_.half_size, next_.sequence, next_.previous);
   }
+  // A life ends a round, and begins the other half with another one, which it does not end. The
+  // next life begins.
+  void BeginOtherHalfInVain() {
+    Write(0, 10, 1, kEndsRound | kIsWhole);
+    const std::vector<uint8_t> before = pool_;
+    const Position then = next_;
+    SwitchHalf();
+    Write(0, 100, 2, 0);
+    Write(0, 100, 3, 0);
+    next_ = then;
+    pool_ = before;
+    header_.life = 2;
+    header_.first = then.sequence;
+  }
   void Damage(uint64_t place, uint8_t with = 0x5a) {
     uint8_t byte = 0;
     ASSERT_EQ(pread(fd_, &byte, 1, static_cast<off_t>(place)), 1);
@@ -176,16 +190,8 @@ TEST_F(RingTest, AnEarlierLifeIsNoWitness) {
 // It had begun the other half with it, by as many batches as the next one writes behind the last
 // round.
 TEST_F(RingTest, AnEarlierLifeHadBegunTheOtherHalf) {
-  Write(0, 10, 1, kEndsRound | kIsWhole);
+  BeginOtherHalfInVain();
   const std::vector<uint8_t> before = pool_;
-  const Position then = next_;
-  SwitchHalf();
-  Write(0, 100, 2, 0);
-  Write(0, 100, 3, 0);
-  next_ = then;
-  pool_ = before;
-  header_.life = 2;
-  header_.first = then.sequence;
   ASSERT_EQ(Read(), Ring::Result::kRead);
   EXPECT_EQ(read_, before);
   EXPECT_EQ(found_.half, 0u);
@@ -208,16 +214,7 @@ TEST_F(RingTest, AnEarlierLifeHadBegunTheOtherHalf) {
 
 // More batches there, so with higher numbers, than the next life has written when the third begins.
 TEST_F(RingTest, AnEarlierLifeHadWrittenMore) {
-  Write(0, 10, 1, kEndsRound | kIsWhole);
-  const std::vector<uint8_t> before = pool_;
-  const Position then = next_;
-  SwitchHalf();
-  Write(0, 100, 2, 0);
-  Write(0, 100, 3, 0);
-  next_ = then;
-  pool_ = before;
-  header_.life = 2;
-  header_.first = then.sequence;
+  BeginOtherHalfInVain();
   Write(30, 1, 5, kEndsRound | kIsWhole);
   header_.life = 3;
   header_.first = next_.sequence;
