@@ -11,6 +11,12 @@
 
 namespace nvcache::journal {
 
+namespace {
+
+constexpr uint64_t kAll = ~uint64_t{0};
+
+}  // namespace
+
 Ring::Ring(int fd, const Header& header, uint8_t* buffer)
     : fd_(fd),
       pool_size_(header.pool_size),
@@ -63,9 +69,11 @@ void Ring::Walk(uint32_t half, uint64_t most, Function function) {
   }
 }
 
-Ring::Half Ring::Look(uint32_t half) {
+// Those with a number below `limit`.
+Ring::Half Ring::Look(uint32_t half, uint64_t limit) {
   Half found = {};
-  Walk(half, ~uint64_t{0}, [&](const BatchHeader& header, uint64_t end) {
+  Walk(half, kAll, [&](const BatchHeader& header, uint64_t end) {
+    if (header.sequence >= limit) return;
     if (found.batches++ == 0) found.first = header;
     found.begins = true;
     found.last = header;
@@ -105,14 +113,21 @@ Ring::Result Ring::Damaged(uint64_t place) {
 uint32_t Ring::Newer(const Half (&halves)[2]) {
   if (!halves[0].begins || !halves[1].begins) return halves[0].begins ? 0 : 1;
   const BatchHeader &zero = halves[0].last, &one = halves[1].last;
-  return one.life != zero.life ? one.life > zero.life : one.sequence > zero.sequence;
+  if (one.life != zero.life) return one.life > zero.life;
+  if (one.sequence != zero.sequence) return one.sequence > zero.sequence;
+  return halves[1].first.sequence > halves[0].first.sequence;
 }
 
 Ring::Result Ring::Read(uint8_t* base, Position* next, uint64_t* bound) {
-  const Half halves[2] = {Look(0), Look(1)};
+  Half halves[2] = {Look(0, kAll), Look(1, kAll)};
   const uint32_t last = Newer(halves), other = 1 - last;
   const Half& newer = halves[last];
   const Half& older = halves[other];
+  // A leader may have died when a batch of its was written, and nobody knew: the next one has begun
+  // the other half with that number.
+  if (newer.begins && older.begins && older.last.sequence >= newer.first.sequence) {
+    halves[other] = Look(other, newer.first.sequence);
+  }
   if (!newer.begins) {
     const bool any = first_ != 1 || HasLater(Begin(0), End(0), 0) || HasLater(Begin(1), End(1), 0);
     return any || error_ != 0 ? Damaged(Begin(0)) : Result::kNothing;

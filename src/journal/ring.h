@@ -66,7 +66,7 @@ class Ring {
   bool ReadBatch(uint64_t place, uint64_t end, BatchHeader* header);
   template <typename Function>
   void Walk(uint32_t half, uint64_t most, Function function);
-  Half Look(uint32_t half);
+  Half Look(uint32_t half, uint64_t limit);
   static uint32_t Newer(const Half (&halves)[2]);
   bool HasLater(uint64_t place, uint64_t end, uint64_t sequence);
   Result Damaged(uint64_t place);

@@ -80,7 +80,11 @@ MUTANTS = {
     # Either of the two is enough.
     "what an earlier life wrote in a round without an end counts by its number": (RING, "RingTest.AnEarlierLifeHadWrittenMore", [
         ("    const bool is_left = header.sequence", "    const bool is_left = !MUTANT && header.sequence"),
-        ("  return one.life != zero.life ?", "  return one.life != zero.life && !MUTANT ?")]),
+        ("  if (one.life != zero.life)", "  if (one.life != zero.life && !MUTANT)")]),
+    "what a dead leader wrote is between the halves": (RING, "RingTest.ABatchThatWasWrittenAgainInTheOtherHalf", [
+        ("  if (newer.begins && older.begins &&", "  if (!MUTANT && newer.begins && older.begins &&")]),
+    "of two halves that end with one number, the first is the newer": (RING, "RingTest.ARoundThatWasWrittenAgainInTheOtherHalf", [
+        ("  return halves[1].first.sequence > halves[0].first.sequence;", "  return !MUTANT && halves[1].first.sequence > halves[0].first.sequence;")]),
     "what a life began with may be gone": (RING, "RingTest.WhatALifeBeganWithIsNotTorn", [
         ("at.round.sequence + 1 < first_)", "(!MUTANT && at.round.sequence + 1 < first_))")]),
     "groups from the bound on are applied": (CUT, "JournalPoolTest.GroupsFromTheBoundOnAreNotApplied", [

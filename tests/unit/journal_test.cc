@@ -80,7 +80,9 @@ class RingTest : public testing::Test {
   Ring::Result Read() {
     read_.assign(kPool, 0);
     Ring ring(fd_, header_, buffer_.get());
-    return ring.Read(read_.data(), &found_, &bound_);
+    const Ring::Result result = ring.Read(read_.data(), &found_, &bound_);
+    damaged_at_ = ring.damaged_at();
+    return result;
   }
 
   std::mt19937 random_{1};
@@ -93,6 +95,7 @@ class RingTest : public testing::Test {
   Position next_ = {};
   Position found_ = {};
   uint64_t bound_ = 0;
+  uint64_t damaged_at_ = 0;
 };
 
 TEST_F(RingTest, ANewOneHoldsNothing) { EXPECT_EQ(Read(), Ring::Result::kNothing); }
@@ -221,6 +224,39 @@ TEST_F(RingTest, AnEarlierLifeHadWrittenMore) {
   ASSERT_EQ(Read(), Ring::Result::kRead);
   EXPECT_EQ(read_, pool_);
   EXPECT_EQ(found_.half, 0u);
+}
+
+// A leader dies when its write is done, before it says so; the next one begins the other half with
+// that number.
+TEST_F(RingTest, ABatchThatWasWrittenAgainInTheOtherHalf) {
+  Write(0, 10, 1, kEndsRound | kIsWhole);
+  const std::vector<uint8_t> before = pool_;
+  const Position then = next_;
+  Write(0, 100, 2, kIsWhole);
+  next_ = then;
+  SwitchHalf();
+  Write(0, 100, 3, 0);
+  ASSERT_EQ(Read(), Ring::Result::kRead) << "damage at " << damaged_at_;
+  EXPECT_EQ(read_, before);
+  EXPECT_EQ(found_.sequence, then.sequence);
+  EXPECT_EQ(found_.place, then.place);
+  Write(200, 10, 4);
+  ASSERT_EQ(Read(), Ring::Result::kRead) << "damage at " << damaged_at_;
+  EXPECT_EQ(read_, pool_);
+  EXPECT_EQ(found_.half, 1u);
+}
+
+// Both end a round: the later one was acknowledged.
+TEST_F(RingTest, ARoundThatWasWrittenAgainInTheOtherHalf) {
+  Write(0, 10, 1, kEndsRound | kIsWhole);
+  const Position then = next_;
+  Write(0, 100, 2, kEndsRound | kIsWhole);
+  next_ = then;
+  SwitchHalf();
+  Write(0, 101, 3);
+  ASSERT_EQ(Read(), Ring::Result::kRead) << "damage at " << damaged_at_;
+  EXPECT_EQ(read_, pool_);
+  EXPECT_EQ(found_.half, 1u);
 }
 
 // All that was there when a memory was made has to be there still.
