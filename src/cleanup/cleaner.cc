@@ -368,6 +368,7 @@ void Cleaner::Advance(const Batch& batch) {
   if (end <= cleaned_.load()) return;
   if (!log_.Empty(batch.ends)) {
     log_.pool().StoreSeatCheckpoint(end);
+    log_.pool().AwaitHeader();
     log_.Forget(end, batch.ends, [this](Place place) { ForgetRecord(place); });
     pool::Note(log_.pool().seats().At(log_.pool().seat()).oldest_pending, 0);
     pool::Count(log_.statistics()->batches);

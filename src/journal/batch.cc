@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "src/journal/batch.h"
 
+#include <bit>
 #include <cstring>
 
 #include "src/sys/check.h"
@@ -46,6 +47,23 @@ void BatchMaker::Add(const uint8_t* base, uint64_t line, uint64_t count) {
   } else {
     pieces_[piece_count_++] = {static_cast<uint32_t>(line), static_cast<uint32_t>(count)};
   }
+}
+
+void BatchMaker::AddMarked(const uint8_t* base, uint64_t first, uint64_t bits) {
+  while (bits != 0) {
+    const auto skipped = static_cast<unsigned>(std::countr_zero(bits));
+    const auto count = static_cast<unsigned>(std::countr_one(bits >> skipped));
+    Add(base, first + skipped, count);
+    const unsigned end = skipped + count;
+    bits = end < 64 ? bits >> end << end : 0;
+  }
+}
+
+void BatchMaker::CutTo(const Extent& end) {
+  NVCACHE_CHECK(end.lines <= lines_ && end.pieces <= piece_count_);
+  NVCACHE_CHECK((end.lines == lines_) == (end.pieces == piece_count_));
+  lines_ = end.lines;
+  piece_count_ = end.pieces;
 }
 
 void BatchMaker::End(uint32_t seed, BatchHeader* header) {

@@ -29,6 +29,16 @@ class BatchMaker {
   }
   // Adds lines [line, line + count) of the pool at `base`.
   void Add(const uint8_t* base, uint64_t line, uint64_t count);
+  // Adds those lines of the 64 from `first` on whose bits are set.
+  void AddMarked(const uint8_t* base, uint64_t first, uint64_t bits);
+  // Takes out again what was added after end() was called. The first of that was no neighbour of
+  // the last one before.
+  struct Extent {
+    uint32_t lines;
+    uint32_t pieces;
+  };
+  Extent end() const { return {lines_, piece_count_}; }
+  void CutTo(const Extent& end);
   // The batch is as long as this, in whole blocks.
   uint64_t size() const { return ToBlocks(BatchBytes(lines_, piece_count_)); }
   // Makes it whole. `header` has its sequence, bound, flags and previous; the rest is filled in.

@@ -44,7 +44,8 @@ void Initialize();
 // Memory that has a journal on a disk (docs/disk.md). There, PWB marks the lines, and whoever
 // writes the journal takes the marks. PSYNC waits for the journal; but not that of a commit, or of
 // what a commit begins with: whoever has to know that his groups are in the journal waits for
-// himself.
+// himself. Nor does PsyncOfHeader: what the journal has of the pool's header is in the order of the
+// stores, and no older than anything else that it has.
 struct Journaled {
   uint8_t* base;
   size_t size;
@@ -81,6 +82,9 @@ inline void Psync(Step step) {
   asm volatile("sfence" ::: "memory");
   if (AwaitsJournal(step)) AwaitJournal();
 }
+// After stores to the header, before others to the pool. Where nobody may be told before the header
+// is durable, the caller awaits the journal.
+inline void PsyncOfHeader(Step) { asm volatile("sfence" ::: "memory"); }
 
 // Copies 1 to kMaxCopy bytes, of the program's or our own, around the cache: after a PFENCE or
 // PSYNC they are ordered or durable. `destination` begins a line; zeros fill the last one up. Each
@@ -123,6 +127,7 @@ inline void Note(uint64_t& counter, uint64_t value) {
 inline void Pwb(const void* address, size_t n, Step step) { record::Pwb(address, n, step); }
 inline void Pfence(Step step) { record::Fence(step); }
 inline void Psync(Step step) { record::Fence(step); }
+inline void PsyncOfHeader(Step step) { record::Fence(step); }
 inline bool Copy(void* destination, const void* source, size_t n, void* copy, uint32_t* crc,
                  Step step) {
   return record::Copy(destination, source, n, copy, crc, step);

@@ -29,6 +29,11 @@ constexpr uint64_t kLine = journal::kLine;
 constexpr uint64_t kWordLines = pmem::Marks::kWordBits;
 constexpr uint64_t kWordBytes = kWordLines * kLine;
 
+// Words of marks that are the pool's header: superblock, checkpoints and state.
+constexpr uint64_t kHeaderWords = kSharedOffset / kWordBytes;
+static_assert(kSharedOffset % kWordBytes == 0 && kHeaderWords < kWordLines);
+constexpr uint64_t kHeaderBits = (uint64_t{1} << kHeaderWords) - 1;
+
 // A round marks so much again of what the other half has, beside what it was begun for: this, and
 // so many times what the round before has written.
 constexpr uint64_t kAgain = 64u << 10, kAgainTimes = 8;
@@ -171,7 +176,7 @@ bool JournalLeader::Round(Lsn* published) {
   written_ = 0;
   MakeRoom();
   // Nothing that was committed by now has an LSN that the last batch's bound does not cover.
-  const bool nothing = word_count_ == 0 && quiet != 0 && cut == 0;
+  const bool nothing = word_count_ == 0 && !HeaderIsMarked() && quiet != 0 && cut == 0;
   if (!nothing && !WriteWords()) return false;
   if (nothing || (cut == 0 && words().next() == bound_)) c.quiet = bound_;
   c.last_round = written_;
@@ -205,12 +210,23 @@ void JournalLeader::MoveTo(const Position& next) const {
   Of(c.position).store(other);
 }
 
+// But for the header's, which are looked at in any case.
 void JournalLeader::TakeWords() {
-  word_count_ = pages_ = 0;
+  word_count_ = 0;
+  pages_ = kHeaderWords;
   memory_.marks().TakeWords([this](uint64_t index, uint64_t bits) {
+    if (index == 0) bits &= ~kHeaderBits;
+    if (bits == 0) return;
     memory_.words()[word_count_++] = {index, bits};
     pages_ += sys::CountBits(bits);
   });
+}
+
+bool JournalLeader::HeaderIsMarked() const {
+  for (uint64_t word = 0; word < kHeaderWords; ++word) {
+    if (memory_.marks().LinesOf(word) != 0) return true;
+  }
+  return false;
 }
 
 void JournalLeader::PutWordsBack() {
@@ -276,7 +292,7 @@ bool JournalLeader::WriteWords() {
       if (!WriteWord(taken.word * kWordLines + bit)) return false;
     }
   }
-  return WriteBatch(journal::kEndsRound);
+  return WriteHeader() && WriteBatch(journal::kEndsRound);
 }
 
 // The list, the marks, the lines: so none is lost with us, and none that is stored to afterwards.
@@ -286,14 +302,34 @@ bool JournalLeader::WriteWord(uint64_t word) {
   if (bits == 0) return true;
   JournalControl& c = control();
   const uint32_t taken = Of(c.taken).load();
-  memory_.taken()[taken] = {word, bits};
+  memory_.taken()[taken] = {word, 0};
   Of(c.taken).store(taken + 1);
-  memory_.marks().ClearLines(word, bits);
-  for (uint64_t left = bits; left != 0;) {
-    const auto first = static_cast<unsigned>(std::countr_zero(left));
-    const auto count = static_cast<unsigned>(std::countr_one(left >> first));
-    batch_.Add(memory_.base(), word * kWordLines + first, count);
-    left = first + count < kWordLines ? left >> (first + count) << (first + count) : 0;
+  Take(taken, bits);
+  batch_.AddMarked(memory_.base(), word * kWordLines, bits);
+  return true;
+}
+
+void JournalLeader::Take(uint32_t entry, uint64_t bits) const {
+  TakenMarks& taken = memory_.taken()[entry];
+  Of(taken.bits).store(taken.bits | bits);
+  memory_.marks().ClearLines(taken.word, bits);
+}
+
+// All of it that was taken is copied each time: so the copies are of one moment.
+bool JournalLeader::WriteHeader() {
+  if (!batch_.HasRoom(kHeaderWords * kWordLines) && !WriteBatch(0)) return false;
+  JournalControl& c = control();
+  const uint32_t first = Of(c.taken).load();
+  for (uint32_t i = 0; i < kHeaderWords; ++i) memory_.taken()[first + i] = {i, 0};
+  Of(c.taken).store(first + kHeaderWords);
+  for (const auto end = batch_.end(); HeaderIsMarked();) {
+    for (uint32_t i = 0; i < kHeaderWords; ++i) {
+      if (const uint64_t bits = memory_.marks().LinesOf(i); bits != 0) Take(first + i, bits);
+    }
+    batch_.CutTo(end);
+    for (uint32_t i = 0; i < kHeaderWords; ++i) {
+      batch_.AddMarked(memory_.base(), i * kWordLines, memory_.taken()[first + i].bits);
+    }
   }
   return true;
 }

@@ -13,8 +13,16 @@
 //   2  the marks of the two upper levels are taken
 //   3  word by word: marks of lines go into the list in shared memory; they are cleared; the lines
 //      are copied. A full batch is written, and the list is empty
-//   4  the last batch ends the round. L and `done` are published, the lock is free, and those who
+//   4  the same with the words of the pool's header, again from the first one until none of them is
+//      marked any more
+//   5  the last batch ends the round. L and `done` are published, the lock is free, and those who
 //      wait are woken
+//
+// So a round has no line of the header that is older than anything else in it: a line that was
+// marked before another one was stored is seen after that one was copied. What is stored to the
+// header one after the other is in the journal in that order, and nobody has to wait in between
+// (pmem::PsyncOfHeader). Step 4 ends, for who stores to the header does so a few times before he
+// waits for a round.
 //
 // A leader that dies leaves `leads` and the list. The next one sets the marks of the list again,
 // and all of the upper levels. What batches of the round have been written stays: the next round's
@@ -66,11 +74,14 @@ class JournalLeader {
   void MakeRoom();
   void TakeWords();
   void PutWordsBack();
+  bool HeaderIsMarked() const;
   void MarkNeeded(uint64_t most);
   uint64_t NextNeeded(uint64_t line) const;
   uint64_t MarkNeededIn(uint64_t word) const;
   bool WriteWords();
   bool WriteWord(uint64_t word);
+  bool WriteHeader();
+  void Take(uint32_t entry, uint64_t bits) const;
   bool WriteBatch(uint32_t flags);
   bool Fail(long error);
 

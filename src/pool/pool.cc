@@ -298,8 +298,20 @@ bool Pool::CheckContents(Problem* problem) {
 // A process that is killed leaves stores that it had not written back. We see them and build on
 // them; a power failure must not take them away under what we build.
 void Pool::SecureSeen() {
-  pmem::Pwb(view_.base + kCheckpointOffset, kSharedOffset - kCheckpointOffset, Step::kSeen);
-  pmem::Psync(Step::kSeenDurable);
+  const auto write_back = [this](uint32_t whose) {
+    for (uint64_t i = 0; i < 2; ++i) {
+      pmem::Pwb(CheckpointRecordOf(view_, whose, i), sizeof(CheckpointRecord), Step::kSeen);
+    }
+  };
+  write_back(kOfPool);
+  write_back(kOfThrough);
+  for (uint32_t seat = 0; seat < view_.seat_count(); ++seat) {
+    Lsn own = 0;
+    const bool unused = LoadCheckpoint(view_, seat, &own) == 2 && own == 0;
+    if (!unused) write_back(seat);
+  }
+  pmem::Pwb(view_.state(), sizeof(*view_.state()), Step::kSeen);
+  pmem::PsyncOfHeader(Step::kSeenDurable);
 }
 
 // A process that has a seat; or the last that said so, though another one may be recovering what it
@@ -338,10 +350,9 @@ void Pool::Repair() {
   Lsn checkpoint = 0;
   if (LoadCheckpoint(view_, kOfPool, &checkpoint) < 2) StoreCheckpoint(checkpoint);
   for (uint32_t seat = 0; seat < view_.seat_count(); ++seat) {
-    if (LoadCheckpoint(view_, seat, &checkpoint) == 2) continue;
-    StoreSeatCheckpoint(seat, checkpoint, Step::kCheckpoint, Step::kCheckpointDurable);
+    if (LoadCheckpoint(view_, seat, &checkpoint) < 2) StoreSeatCheckpoint(seat, checkpoint);
   }
-  if (LoadCheckpoint(view_, kOfThrough, &checkpoint) < 2) WriteThroughCheckpoint(checkpoint);
+  if (LoadCheckpoint(view_, kOfThrough, &checkpoint) < 2) StoreBoth(kOfThrough, checkpoint);
 }
 
 void Pool::Renumber() {
@@ -387,7 +398,7 @@ void Pool::MarkInUse() {
   pmem::StoreBytes(record->boot, boot, sizeof(boot));
   pmem::Store(record->state, kStateInUse);
   pmem::Pwb(record, sizeof(*record), Step::kInUse);
-  pmem::Psync(Step::kInUseDurable);
+  pmem::PsyncOfHeader(Step::kInUseDurable);
   if (seat_ == kNoSeat) TakeFirstSeat();
 }
 
@@ -418,38 +429,37 @@ void Pool::MarkClean() {
 
 void Pool::StoreCheckpoint(Lsn checkpoint, Step step, Step durable) {
   NVCACHE_CHECK(checkpoint >= checkpoint_.load() && checkpoint >> kLsnBits == 0);
-  for (uint64_t i = 0; i < 2; ++i) {
-    WriteCheckpoint(view_, kOfPool, i, checkpoint, step);
-    pmem::Psync(durable);
-  }
+  StoreBoth(kOfPool, checkpoint, step, durable);
   checkpoint_.store(checkpoint);
 }
 
-void Pool::StoreSeatCheckpoint(uint32_t seat, Lsn checkpoint, Step step, Step durable) {
+void Pool::StoreSeatCheckpoint(uint32_t seat, Lsn checkpoint) {
   NVCACHE_CHECK(seat < view_.seat_count() && checkpoint >> kLsnBits == 0);
   NVCACHE_CHECK(seat != seat_ || checkpoint >= checkpoint_.load());
-  for (uint64_t i = 0; i < 2; ++i) {
-    WriteCheckpoint(view_, seat, i, checkpoint, step);
-    pmem::Psync(durable);
-  }
+  StoreBoth(seat, checkpoint);
   if (seat == seat_) checkpoint_.store(checkpoint);
 }
 
-void Pool::WriteThroughCheckpoint(Lsn checkpoint) {
+void Pool::StoreBoth(uint32_t whose, Lsn checkpoint, Step step, Step durable) {
   for (uint64_t i = 0; i < 2; ++i) {
-    WriteCheckpoint(view_, kOfThrough, i, checkpoint, Step::kCheckpoint);
-    pmem::Psync(Step::kCheckpointDurable);
+    WriteCheckpoint(view_, whose, i, checkpoint, step);
+    pmem::PsyncOfHeader(durable);
   }
 }
 
+void Pool::AwaitHeader() const { pmem::AwaitJournal(); }
+
+// Nobody takes a seat that was left, before it is free.
 void Pool::StoreThroughCheckpoint(Lsn checkpoint, const Seats::LeftSeats& left) {
   NVCACHE_CHECK(checkpoint >= through_checkpoint() && checkpoint <= seats_.next_lsn().load());
-  WriteThroughCheckpoint(checkpoint);
+  StoreBoth(kOfThrough, checkpoint);
+  for (uint32_t seat = 0; seat < view_.seat_count(); ++seat) {
+    if (seats_.IsStillLeft(seat, left)) StoreSeatCheckpoint(seat, checkpoint);
+  }
+  AwaitHeader();
   seats_.SetThrough(checkpoint);
   for (uint32_t seat = 0; seat < view_.seat_count(); ++seat) {
-    if (!seats_.IsStillLeft(seat, left)) continue;
-    StoreSeatCheckpoint(seat, checkpoint, Step::kCheckpoint, Step::kCheckpointDurable);
-    seats_.FreeLeft(seat);
+    if (seats_.IsStillLeft(seat, left)) seats_.FreeLeft(seat);
   }
 }
 
@@ -528,11 +538,13 @@ bool Pool::Join(Problem* problem) {
 void Pool::Leave(bool left) {
   NVCACHE_CHECK(seat_ != kNoSeat && !alone_);
   // Without the gate the seat is left to be found, with nothing in it.
-  if (!seats_.LockGate(kGatePatienceNs)) return;
+  if (!seats_.LockGate(kGatePatienceNs)) return AwaitHeader();
   if (!left && !seats_.OthersHaveSeats(seat_)) {
     // Others may have had a higher one.
     StoreCheckpoint(seats_.next_lsn().load());
     MarkClean();
+  } else if (!left) {
+    AwaitHeader();
   }
   seats_.Give(seat_, left);
   seat_ = kNoSeat;
@@ -561,8 +573,10 @@ bool Pool::HasThrough(uint32_t seat) const {
 
 void Pool::Settle(uint32_t seat, bool resolved) {
   if (resolved) {
-    StoreSeatCheckpoint(seat, seats_.next_lsn().load(), Step::kRecoveredCheckpoint,
-                        Step::kRecoveredCheckpointDurable);
+    NVCACHE_CHECK(seat < view_.seat_count() && seat != seat_);
+    StoreBoth(seat, seats_.next_lsn().load(), Step::kRecoveredCheckpoint,
+              Step::kRecoveredCheckpointDurable);
+    AwaitHeader();
   }
   seats_.Settle(seat, resolved, resolved && HasThrough(seat));
 }

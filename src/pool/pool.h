@@ -81,7 +81,7 @@ class Pool {
   void TakeFirstSeat();
   // Gives up the seat, of whose logs nothing is pending. If nobody else has one, the pool is clean.
   // `left`: but for groups of write-through, and what was handed over, of which the kernel has all;
-  // then the pool is not clean yet.
+  // then the pool is not clean yet. Else the header is durable when it returns.
   void Leave(bool left = false);
   // kShared, with a seat or without: the logs of a dead process, to be replayed by the caller, for
   // which Settle() comes next; kNoSeat: there are none, or they are somebody else's to replay.
@@ -128,23 +128,22 @@ class Pool {
   Lsn cut() const { return has_journal_ ? Peek(journal().cut) : 0; }
   void BelieveAll();
 
-  // Durable when they return. kExclusive, or alone.
-  void MarkInUse();  // and takes the first seat
-  void MarkClean();
+  // kExclusive, or alone.
+  void MarkInUse();  // takes the first seat; durable before any commit is
+  void MarkClean();  // durable when it returns, with all that was stored to the header before
   // Superblocks and checkpoint records, from those that are whole. MarkInUse does it, too.
   void Repair();
-  // I5: both records, one after the other. Called before a segment below it is used again, and
-  // before anybody is told that something is on disk. Never goes back.
+  // I5: both records, one after the other. Called before a segment below it is used again. Never
+  // goes back. Durable before anything is that is stored to the pool later.
   void StoreCheckpoint(Lsn checkpoint, pmem::Step step = pmem::Step::kCheckpoint,
                        pmem::Step durable = pmem::Step::kCheckpointDurable);
-  // Stores the own seat's, for the threads that append to its logs.
-  void StoreSeatCheckpoint(Lsn checkpoint) {
-    StoreSeatCheckpoint(seat_, checkpoint, pmem::Step::kCheckpoint, pmem::Step::kCheckpointDurable);
-  }
-  // Stores that of write-through, for all seats. One process at a time does it:
-  // Seats::LockThroughStore(). And the seats in `left`, which were left before the checkpoint was
-  // read, and still are, are free: nothing in their logs counts any more, whichever of their
-  // segments is used again first.
+  // Stores the own seat's, for the threads that append to its logs: as StoreCheckpoint.
+  void StoreSeatCheckpoint(Lsn checkpoint) { StoreSeatCheckpoint(seat_, checkpoint); }
+  void AwaitHeader() const;  // it is durable: before anybody is told that something is on the disk
+  // Stores that of write-through, for all seats; durable when it returns. One process at a time
+  // does it: Seats::LockThroughStore(). And the seats in `left`, which were left before the
+  // checkpoint was read, and still are, are free: nothing in their logs counts any more, whichever
+  // of their segments is used again first.
   void StoreThroughCheckpoint(Lsn checkpoint, const Seats::LeftSeats& left = {});
   // The records that count for such logs have it. It moves at any time.
   Lsn through_checkpoint() const { return seats_.through(); }
@@ -167,8 +166,9 @@ class Pool {
   uint32_t AnyUser() const;
   void SecureSeen();
   bool TakeSeat();
-  void StoreSeatCheckpoint(uint32_t seat, Lsn checkpoint, pmem::Step step, pmem::Step durable);
-  void WriteThroughCheckpoint(Lsn checkpoint);
+  void StoreBoth(uint32_t whose, Lsn checkpoint, pmem::Step step = pmem::Step::kCheckpoint,
+                 pmem::Step durable = pmem::Step::kCheckpointDurable);
+  void StoreSeatCheckpoint(uint32_t seat, Lsn checkpoint);
   bool HasThrough(uint32_t seat) const;
 
   View view_;

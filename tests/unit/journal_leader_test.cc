@@ -425,6 +425,60 @@ TEST_F(JournalLeaderTest, OneMomentAtAnyInstruction) {
   EXPECT_TRUE(parted);
 }
 
+// The same of who stores twice to the header and then to a segment, and waits for nothing: what the
+// journal has of that is no later store without those before.
+TEST_F(JournalLeaderTest, TheHeaderIsInOrderAtAnyInstruction) {
+  // In the order in which a leader meets them.
+  const uint64_t second = 64 + 5, first = 64 * 4 + 9, last = kSegmentLine + 5;
+  TightenRing();
+  bool acted = true, parted = false;
+  for (int instructions = 0; acted; instructions += kStride) {
+    SCOPED_TRACE(instructions);
+    const uint64_t value = static_cast<uint64_t>(instructions) + 1;
+    Store(second, 0);  // is taken in this round, whatever happens
+    if (instructions % 2 == 0) Store(last, 0);
+    control().positions[control().position].is_whole = 1;
+    std::unique_ptr<JournalLeader> leader;
+    acted = false;
+    const int status = test::WithActAfter(
+        instructions,
+        [&](pid_t) {
+          Store(first, value);
+          Store(second, value);
+          Store(last, value);
+          acted = true;
+        },
+        [&] { leader = NewLeader(); }, [&] { return leader->Lead() == Outcome::kLed ? 0 : 1; });
+    if (status == test::kSkip) GTEST_SKIP() << "no child can be traced here";
+    ASSERT_EQ(status, 0);
+    if (!acted) break;
+    Read();
+    if (Found(last) == value) {
+      ASSERT_EQ(Found(second), value);
+    }
+    if (Found(second) == value) {
+      ASSERT_EQ(Found(first), value);
+      parted |= Found(last) != value;
+    }
+    ASSERT_EQ(leader_->Lead(), Outcome::kLed);
+    Read();
+    ASSERT_EQ(Found(last), value);
+  }
+  EXPECT_TRUE(parted);
+}
+
+// Nothing but the header is marked.
+TEST_F(JournalLeaderTest, TheHeaderAlone) {
+  Store(kSegmentLine, 1);
+  ASSERT_EQ(leader_->Lead(), Outcome::kLed);
+  Store(64, 2);
+  Store(kSharedOffset / kLine - 1, 3);
+  ASSERT_EQ(leader_->Lead(), Outcome::kLed);
+  Read();
+  EXPECT_EQ(Found(64), 2u);
+  EXPECT_EQ(Found(kSharedOffset / kLine - 1), 3u);
+}
+
 // A round that takes the whole pool, when half of a half is used up already.
 TEST_F(JournalLeaderTest, ManyLinesAtOnce) {
   auto* owners = reinterpret_cast<Owner*>(memory_.base() + kOwnersOffset);
