@@ -52,6 +52,11 @@ class Marks {
       }
     }
   }
+  // Takes those of these bits that are set in a word of the middle level.
+  uint64_t TakeWord(uint64_t index, uint64_t bits) const {
+    const auto word = At(words_, index);
+    return (word.load() & bits) == 0 ? 0 : word.fetch_and(~bits) & bits;
+  }
   // The marks of 64 lines, from line `word` * 64 on, and what makes them none.
   uint64_t LinesOf(uint64_t word) const { return At(lines_, word).load(); }
   void ClearLines(uint64_t word, uint64_t bits) const { At(lines_, word).fetch_and(~bits); }

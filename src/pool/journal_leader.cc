@@ -174,9 +174,10 @@ bool JournalLeader::Round(Lsn* published) {
   bound_ = cut != 0 ? cut : next;
   const uint64_t quiet = std::exchange(c.quiet, 0);
   written_ = 0;
+  header_ = 0;
   MakeRoom();
   // Nothing that was committed by now has an LSN that the last batch's bound does not cover.
-  const bool nothing = word_count_ == 0 && !HeaderIsMarked() && quiet != 0 && cut == 0;
+  const bool nothing = word_count_ == 0 && header_ == 0 && quiet != 0 && cut == 0;
   if (!nothing && !WriteWords()) return false;
   if (nothing || (cut == 0 && words().next() == bound_)) c.quiet = bound_;
   c.last_round = written_;
@@ -210,23 +211,17 @@ void JournalLeader::MoveTo(const Position& next) const {
   Of(c.position).store(other);
 }
 
-// But for the header's, which are looked at in any case.
+// But for the header's.
 void JournalLeader::TakeWords() {
   word_count_ = 0;
   pages_ = kHeaderWords;
   memory_.marks().TakeWords([this](uint64_t index, uint64_t bits) {
+    if (index == 0) header_ |= bits & kHeaderBits;
     if (index == 0) bits &= ~kHeaderBits;
     if (bits == 0) return;
     memory_.words()[word_count_++] = {index, bits};
     pages_ += sys::CountBits(bits);
   });
-}
-
-bool JournalLeader::HeaderIsMarked() const {
-  for (uint64_t word = 0; word < kHeaderWords; ++word) {
-    if (memory_.marks().LinesOf(word) != 0) return true;
-  }
-  return false;
 }
 
 void JournalLeader::PutWordsBack() {
@@ -300,36 +295,44 @@ bool JournalLeader::WriteWord(uint64_t word) {
   const uint64_t bits = memory_.marks().LinesOf(word);
   if (!batch_.HasRoom(sys::CountBits(bits)) && !WriteBatch(0)) return false;
   if (bits == 0) return true;
-  JournalControl& c = control();
-  const uint32_t taken = Of(c.taken).load();
-  memory_.taken()[taken] = {word, 0};
-  Of(c.taken).store(taken + 1);
-  Take(taken, bits);
+  Take(Of(control().taken).load(), word, bits);
   batch_.AddMarked(memory_.base(), word * kWordLines, bits);
   return true;
 }
 
-void JournalLeader::Take(uint32_t entry, uint64_t bits) const {
-  TakenMarks& taken = memory_.taken()[entry];
-  Of(taken.bits).store(taken.bits | bits);
-  memory_.marks().ClearLines(taken.word, bits);
+// Into the word's entry of those from `begin` on, or a new one.
+void JournalLeader::Take(uint32_t begin, uint64_t word, uint64_t bits) const {
+  JournalControl& c = control();
+  TakenMarks* const list = memory_.taken();
+  const uint32_t taken = Of(c.taken).load();
+  uint32_t entry = begin;
+  while (entry < taken && list[entry].word != word) ++entry;
+  if (entry == taken) {
+    list[entry] = {word, 0};
+    Of(c.taken).store(taken + 1);
+  }
+  Of(list[entry].bits).store(list[entry].bits | bits);
+  memory_.marks().ClearLines(word, bits);
 }
 
 // All of it that was taken is copied each time: so the copies are of one moment.
 bool JournalLeader::WriteHeader() {
   if (!batch_.HasRoom(kHeaderWords * kWordLines) && !WriteBatch(0)) return false;
-  JournalControl& c = control();
-  const uint32_t first = Of(c.taken).load();
-  for (uint32_t i = 0; i < kHeaderWords; ++i) memory_.taken()[first + i] = {i, 0};
-  Of(c.taken).store(first + kHeaderWords);
-  for (const auto end = batch_.end(); HeaderIsMarked();) {
-    for (uint32_t i = 0; i < kHeaderWords; ++i) {
-      if (const uint64_t bits = memory_.marks().LinesOf(i); bits != 0) Take(first + i, bits);
+  const JournalControl& c = control();
+  const uint32_t begin = c.taken;
+  const auto end = batch_.end();
+  const pmem::Marks marks = memory_.marks();
+  for (uint64_t more = header_ | marks.TakeWord(0, kHeaderBits); more != 0;) {
+    for (; more != 0; more &= more - 1) {
+      const auto word = static_cast<uint64_t>(std::countr_zero(more));
+      if (const uint64_t bits = marks.LinesOf(word); bits != 0) Take(begin, word, bits);
     }
     batch_.CutTo(end);
-    for (uint32_t i = 0; i < kHeaderWords; ++i) {
-      batch_.AddMarked(memory_.base(), i * kWordLines, memory_.taken()[first + i].bits);
+    for (uint32_t i = begin; i < c.taken; ++i) {
+      const TakenMarks& taken = memory_.taken()[i];
+      batch_.AddMarked(memory_.base(), taken.word * kWordLines, taken.bits);
     }
+    more = marks.TakeWord(0, kHeaderBits);
   }
   return true;
 }

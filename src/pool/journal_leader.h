@@ -13,8 +13,7 @@
 //   2  the marks of the two upper levels are taken
 //   3  word by word: marks of lines go into the list in shared memory; they are cleared; the lines
 //      are copied. A full batch is written, and the list is empty
-//   4  the same with the words of the pool's header, again from the first one until none of them is
-//      marked any more
+//   4  the same with the words of the pool's header, again until none of them is marked any more
 //   5  the last batch ends the round. L and `done` are published, the lock is free, and those who
 //      wait are woken
 //
@@ -74,14 +73,13 @@ class JournalLeader {
   void MakeRoom();
   void TakeWords();
   void PutWordsBack();
-  bool HeaderIsMarked() const;
   void MarkNeeded(uint64_t most);
   uint64_t NextNeeded(uint64_t line) const;
   uint64_t MarkNeededIn(uint64_t word) const;
   bool WriteWords();
   bool WriteWord(uint64_t word);
   bool WriteHeader();
-  void Take(uint32_t entry, uint64_t bits) const;
+  void Take(uint32_t begin, uint64_t word, uint64_t bits) const;
   bool WriteBatch(uint32_t flags);
   bool Fail(long error);
 
@@ -99,6 +97,7 @@ class JournalLeader {
   // Within a round.
   journal::BatchMaker batch_;
   Lsn bound_ = 0;
+  uint64_t header_ = 0;      // words of the header of which a mark was seen
   uint64_t word_count_ = 0;  // in memory_.words()
   uint64_t pages_ = 0;       // words of lines that these name
   uint64_t written_ = 0;     // bytes

@@ -31,9 +31,9 @@ namespace {
 using journal::kLine;
 
 constexpr uint64_t kPool = 1u << 20;
-// Between two instructions after which a leader is looked at: all of them would take minutes, and
-// the thread sanitizer's, which are twenty times as many, hours.
-constexpr int kStride = test::kThreadSanitizer ? 20 * 101 + 1 : 101;
+// Between two instructions after which a leader is looked at, an odd number: all of them would take
+// minutes, and a sanitizer's, which are three or twenty times as many, hours.
+constexpr int kStride = (test::kThreadSanitizer ? 21 : test::kAddressSanitizer ? 3 : 1) * 101;
 constexpr uint64_t kSegmentLine = kSegmentsOffset / kLine;
 constexpr uint64_t kSegmentLines = GeometryOf(kPool).segment_size / kLine;
 
