@@ -64,7 +64,7 @@ JournalFile FindJournalFile(const std::string& path) {
   if (!file.IsOpen() || fstat(file.get(), &st) != 0) return found;
   found.size = static_cast<uint64_t>(st.st_size);
   journal::Header header;
-  if (journal::ReadHeader(file.get(), &header) == 0) {
+  if (journal::ReadHeaderAgain(file.get(), &header) == 0) {
     found.how = header.how;
     found.write_ns = header.write_ns;
   }

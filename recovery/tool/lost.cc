@@ -105,7 +105,8 @@ void OpenLost(pool::Pool* pool, const std::string& path, pool::Mode mode) {
   const sys::Descriptor file(journal::Open(path.c_str(), false));
   if (!file.IsOpen()) FailCall(path, file.error());
   journal::Header header;
-  if (const long error = journal::ReadHeader(file.get(), &header); error < 0) FailCall(path, error);
+  const long error = journal::ReadHeaderAgain(file.get(), &header);
+  if (error < 0) FailCall(path, error);
   if (header.is_void != 0) {
     Fail(
         path,

@@ -46,14 +46,12 @@ long Open(const char* path, bool for_writing) {
 }
 
 long ReadHeader(int fd, Header* header) {
-  const Buffer buffer(kHeaders * kBlock);
-  if (buffer.get() == nullptr) return -ENOMEM;
-  const long n = sys::Pread(fd, buffer.get(), kHeaders * kBlock, 0);
-  if (n < 0) return n;
   bool magic = false, version = false, found = false;
-  for (uint64_t i = 0; i < kHeaders && n == static_cast<long>(kHeaders * kBlock); ++i) {
+  for (uint64_t i = 0; i < kHeaders; ++i) {
     Header each;
-    std::memcpy(&each, buffer.get() + i * kBlock, sizeof(each));
+    const long n = sys::Pread(fd, &each, sizeof(each), i * kBlock);
+    if (n < 0) return n;
+    if (n < static_cast<long>(sizeof(each))) break;
     magic |= HasMagic(each);
     version |= HasMagic(each) && each.version == kVersion;
     if (!HasMagic(each) || each.version != kVersion || !IsWhole(each)) continue;
@@ -67,6 +65,12 @@ long ReadHeader(int fd, Header* header) {
   const bool fits =
       found && static_cast<uint64_t>(st.st_size) >= kRingOffset + 2 * header->half_size;
   return fits ? 0 : -EBADMSG;
+}
+
+long ReadHeaderAgain(int fd, Header* header) {
+  const sys::Descriptor cached(
+      sys::Openat(AT_FDCWD, sys::LinkTo(fd).c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  return cached.IsOpen() ? ReadHeader(cached.get(), header) : cached.error();
 }
 
 long WriteHeader(int fd, Header header) {

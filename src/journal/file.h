@@ -28,10 +28,12 @@ class Buffer {
 
 // Opens it, past the page cache. Or a negated errno.
 long Open(const char* path, bool for_writing);
-// The newest whole header of the file behind `fd`, however that was opened. 0; -EINVAL: it is no
-// journal; -EPROTO: one of another version; -EBADMSG: neither header is whole, or the file is
+// The newest whole header of the file behind `fd`, by the page cache. 0; -EINVAL: it is no journal;
+// -EPROTO: one of another version; -EBADMSG: neither header is whole, or the file is
 // shorter than it says; or the kernel's error.
 long ReadHeader(int fd, Header* header);
+// The same, and `fd` is from Open().
+long ReadHeaderAgain(int fd, Header* header);
 // Stores it, durably, beside the one before. `fd` is from Open().
 long WriteHeader(int fd, Header header);
 // Writes all of a batch, or a header, once, durably. `how`: Header::how. 0, or a negated errno.

@@ -13,11 +13,10 @@ namespace nvcache::pool {
 namespace {
 
 // Of the journal behind `fd`, which is closed. A negated errno.
-int OpenMemoryOf(const char* path, int fd, bool for_writing, journal::Header* header) {
-  struct stat st = {};
-  const long error = sys::Fstat(fd, &st);
+int OpenMemoryOf(int fd, bool for_writing, journal::Header* header) {
+  const long memory = Journal::OpenMemory(fd, for_writing, header);
   sys::Close(fd);
-  return static_cast<int>(error < 0 ? error : Journal::OpenMemory(path, st, for_writing, header));
+  return static_cast<int>(memory);
 }
 
 }  // namespace
@@ -30,7 +29,7 @@ Glance GlanceAt(const char* path) {
   auto fd = static_cast<int>(opened);
   if (Journal::IsOne(fd)) {
     journal::Header header = {};
-    fd = OpenMemoryOf(path, fd, false, &header);
+    fd = OpenMemoryOf(fd, false, &header);
     if (fd < 0 && fd != -ENOENT) return {Kind::kLookCloser};
     if (fd < 0) return {header.is_void != 0 ? Kind::kVoid : Kind::kLost};
   }
@@ -53,7 +52,7 @@ long OpenLocked(const char* path, bool for_writing) {
   const long fd = sys::Openat(AT_FDCWD, path, flags);
   if (fd < 0 || !Journal::IsOne(static_cast<int>(fd))) return fd;
   journal::Header header;
-  return OpenMemoryOf(path, static_cast<int>(fd), for_writing, &header);
+  return OpenMemoryOf(static_cast<int>(fd), for_writing, &header);
 }
 
 }  // namespace nvcache::pool

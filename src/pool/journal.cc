@@ -152,7 +152,7 @@ long Journal::Create(int fd, const uint8_t* image, uint64_t bytes) {
 // In the block of the header before: this one stays until that is whole.
 long Journal::MakeVoid() const {
   journal::Header header;
-  if (const long error = journal::ReadHeader(fd_, &header); error < 0) return error;
+  if (const long error = journal::ReadHeaderAgain(fd_, &header); error < 0) return error;
   if (header.is_void != 0) return 0;
   header.is_void = 1;
   ++header.life;
@@ -173,11 +173,10 @@ Journal::MemoryPath Journal::PathOf(const journal::Header& header, const struct 
   return path;
 }
 
-long Journal::OpenMemory(const char* path, const struct stat& st, bool for_writing,
-                         journal::Header* header) {
-  const Descriptor file(sys::Openat(AT_FDCWD, path, O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-  if (!file.IsOpen()) return file.error();
-  if (const long error = journal::ReadHeader(file.get(), header); error < 0) return error;
+long Journal::OpenMemory(int fd, bool for_writing, journal::Header* header) {
+  struct stat st = {};
+  if (const long error = sys::Fstat(fd, &st); error < 0) return error;
+  if (const long error = journal::ReadHeader(fd, header); error < 0) return error;
   const int flags = (for_writing ? O_RDWR : O_RDONLY) | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
   Descriptor memory(sys::Openat(AT_FDCWD, PathOf(*header, st).c_str(), flags));
   if (!memory.IsOpen()) return memory.error() == -ELOOP ? -ESTALE : memory.error();
@@ -188,8 +187,13 @@ long Journal::OpenMemory(const char* path, const struct stat& st, bool for_writi
 // ---------------------------------------------------------------------------------------------
 // Use.
 
-int Journal::Open(const char* path, const struct stat& st, Problem* problem) {
+int Journal::Open(const char* path, int named, Problem* problem) {
   NVCACHE_CHECK(!is_open());
+  struct stat st = {};
+  if (const long error = sys::Fstat(named, &st); error < 0) {
+    FailOpen(problem, path, error);
+    return -1;
+  }
   if (sys::FileSizeLimit() < static_cast<uint64_t>(st.st_size)) {
     Fail(problem, path, EFBIG, "is larger than the files that this process may write",
          "raise the limit (ulimit -f)");
@@ -204,14 +208,14 @@ int Journal::Open(const char* path, const struct stat& st, Problem* problem) {
   device_ = st.st_dev;
   inode_ = st.st_ino;
   long memory = -1;
-  if (Take(path, st, &memory, problem)) return static_cast<int>(memory);
+  if (Take(path, named, &memory, problem)) return static_cast<int>(memory);
   CloseDescriptor();
   return -1;
 }
 
 // One process at a time. Whoever uses a memory holds its lock, shared, so that nobody makes another
 // one while it is there for somebody: not even if its file was removed.
-bool Journal::Take(const char* path, const struct stat& st, long* memory, Problem* problem) {
+bool Journal::Take(const char* path, int named, long* memory, Problem* problem) {
   const uint64_t begin = sys::Now(CLOCK_MONOTONIC);
   while (!HoldByte(fd_, kMakerByte, false)) {
     if (sys::Now(CLOCK_MONOTONIC) - begin >= kPatienceNs) {
@@ -220,15 +224,15 @@ bool Journal::Take(const char* path, const struct stat& st, long* memory, Proble
     }
     sys::Pause(kPauseNs);
   }
-  *memory = OpenMemory(path, st, true, &header_);
+  *memory = OpenMemory(named, true, &header_);
   if (*memory == -ENOENT && header_.is_void != 0) {
     ReleaseByte(fd_, kMakerByte);
     return Fail(problem, path, ENODATA,
                 "has failed as a journal, and the files have all it promised",
                 "remove it, and make the pool anew");
   }
-  if (*memory == -ENOENT && Make(path, st, problem)) {
-    *memory = OpenMemory(path, st, true, &header_);
+  if (*memory == -ENOENT && Make(path, named, problem)) {
+    *memory = OpenMemory(named, true, &header_);
   } else if (*memory == -ENOENT) {
     ReleaseByte(fd_, kMakerByte);
     return false;
@@ -242,7 +246,9 @@ bool Journal::Take(const char* path, const struct stat& st, long* memory, Proble
 
 // Under another name until it is whole. The header comes last: a memory is believed only if it is
 // that of the header.
-bool Journal::Make(const char* path, const struct stat& st, Problem* problem) {
+bool Journal::Make(const char* path, int named, Problem* problem) {
+  struct stat st = {};
+  if (const long error = sys::Fstat(named, &st); error < 0) return FailOpen(problem, path, error);
   if (!HoldByte(fd_, kUsersByte, false)) {
     return Fail(problem, path, EBUSY, "is in use by processes whose memory in /dev/shm was removed",
                 "end them first");
@@ -349,7 +355,7 @@ bool Journal::Reopen(const char* path, Problem* problem) {
                     st.st_dev == device_;
   if (!same) return false;
   const int old = std::exchange(fd_, -1);
-  const Descriptor memory(Open(path, st, problem));
+  const Descriptor memory(Open(path, file.get(), problem));
   const int opened = std::exchange(fd_, old);
   if (!memory.IsOpen()) return false;
   CloseDescriptor();

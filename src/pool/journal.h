@@ -39,14 +39,14 @@ class Journal {
   using MemoryPath = sys::Text<96>;
   static MemoryPath PathOf(const journal::Header& header, const struct stat& st);
   // Opens that memory, if it is there, belongs to this run of the kernel and to the newest header.
-  // `path`: of the journal, which the caller has examined: `st`. A negated errno; ENOENT: its
-  // memory is gone; ESTALE: it is not the journal's, but some stranger's file.
-  static long OpenMemory(const char* path, const struct stat& st, bool for_writing,
-                         journal::Header* header);
+  // `fd`: of the journal, by the page cache. A negated errno; ENOENT: its memory is gone; ESTALE:
+  // it is not the journal's, but some stranger's file.
+  static long OpenMemory(int fd, bool for_writing, journal::Header* header);
 
   // Opens the journal for use, and its memory, which is made from the journal if need be. Whoever
-  // has it open keeps others from making another one. The memory's descriptor, or -1.
-  int Open(const char* path, const struct stat& st, Problem* problem);
+  // has it open keeps others from making another one. `named`: what `path` leads to, open by the
+  // page cache. The memory's descriptor, or -1.
+  int Open(const char* path, int named, Problem* problem);
   // The memory is mapped there from now on, by the caller.
   void Use(uint8_t* base);
   // Maps it, until Close().
@@ -72,8 +72,8 @@ class Journal {
 
  private:
   void CloseDescriptor();
-  bool Take(const char* path, const struct stat& st, long* memory, Problem* problem);
-  bool Make(const char* path, const struct stat& st, Problem* problem);
+  bool Take(const char* path, int named, long* memory, Problem* problem);
+  bool Make(const char* path, int named, Problem* problem);
   bool Fill(const char* path, int memory, Problem* problem);
   bool ReadRing(const char* path, const JournalMemory& memory, Problem* problem) const;
 

@@ -111,7 +111,7 @@ bool Pool::OpenFile(Mode mode, Problem* problem) {
   }
   if (IsUse(mode) && !CheckOwner(mode, problem)) return false;
   if (!is_device_ && Journal::IsOne(fd_)) {
-    if (!OpenJournaled(mode, st, problem)) return false;
+    if (!OpenJournaled(mode, problem)) return false;
   } else if (!is_device_ && IsRing(fd_)) {
     return Fail(problem, path(), EBADMSG, "is a journal whose headers are gone",
                 "keep the file, and use another pool");
@@ -132,7 +132,7 @@ bool Pool::OpenFile(Mode mode, Problem* problem) {
 }
 
 // Its memory is what is mapped, and what the locks lie on.
-bool Pool::OpenJournaled(Mode mode, const struct stat& st, Problem* problem) {
+bool Pool::OpenJournaled(Mode mode, Problem* problem) {
   long memory;
   if (IsUse(mode)) {
     // It was copied there. A recovery brings what it has to the files.
@@ -140,11 +140,11 @@ bool Pool::OpenJournaled(Mode mode, const struct stat& st, Problem* problem) {
       return Fail(problem, path(), ENOTSUP, why,
                   "run 'nvcache recover' on it, and use another pool");
     }
-    memory = journal_.Open(path(), st, problem);
+    memory = journal_.Open(path(), fd_, problem);
     if (memory < 0) return false;
   } else {
     journal::Header header;
-    memory = Journal::OpenMemory(path(), st, false, &header);
+    memory = Journal::OpenMemory(fd_, false, &header);
     if (memory == -ENOENT) {
       return Fail(problem, path(), ENODATA,
                   "has no memory now, and what is pending is in its journal",

@@ -155,7 +155,7 @@ class Pool {
 
  private:
   bool OpenFile(Mode mode, Problem* problem);
-  bool OpenJournaled(Mode mode, const struct stat& st, Problem* problem);
+  bool OpenJournaled(Mode mode, Problem* problem);
   bool MapFile(Mode mode, bool emulate, const pmem::Libpmem* libpmem, Problem* problem);
   bool CheckOwner(Mode mode, Problem* problem) const;
   void ChooseSuperblock(const SuperblockBytes& bytes, const Superblock& copy);

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 
+#include <atomic>
 #include <cstring>
 
 #include "src/sys/kernel.h"
@@ -16,10 +17,8 @@ int HexDigit(char c) {
   return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-}  // namespace
-
 // 32 digits, with hyphens between some of them.
-void ReadBootId(uint8_t (&id)[16]) {
+void ReadFromKernel(uint8_t (&id)[16]) {
   std::memset(id, 0, sizeof(id));
   char text[48] = {};
   const long fd = Openat(AT_FDCWD, "/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
@@ -34,6 +33,25 @@ void ReadBootId(uint8_t (&id)[16]) {
     byte = static_cast<uint8_t>(byte << 4 | digit);
   }
   if (digits < 2 * sizeof(id)) std::memset(id, 0, sizeof(id));
+}
+
+// What was read; the second is stored last. A process sees one run of the kernel.
+constinit std::atomic<uint64_t> boot_id_begin{0}, boot_id_end{0};
+
+}  // namespace
+
+void ReadBootId(uint8_t (&id)[16]) {
+  uint64_t words[2] = {0, boot_id_end.load(std::memory_order_acquire)};
+  static_assert(sizeof(words) == sizeof(id));
+  if (words[1] != 0) {
+    words[0] = boot_id_begin.load(std::memory_order_relaxed);
+    std::memcpy(id, words, sizeof(id));
+    return;
+  }
+  ReadFromKernel(id);
+  std::memcpy(words, id, sizeof(id));
+  boot_id_begin.store(words[0], std::memory_order_relaxed);
+  boot_id_end.store(words[1], std::memory_order_release);
 }
 
 }  // namespace nvcache::sys

@@ -6,7 +6,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include "src/pool/glance.h"
 #include "src/pool/view.h"
 #include "src/sys/check.h"
 #include "src/sys/deferral.h"
@@ -81,20 +80,23 @@ bool Mirror::Follow(const char* path, uint64_t id, uint32_t commit) {
   return true;
 }
 
+// Of the pool behind `named`, or of the memory that belongs to it. An address, or a negated errno.
+long Mirror::MapWords(int named, bool has_journal) {
+  journal::Header header;
+  const sys::Descriptor memory(has_journal ? pool::Journal::OpenMemory(named, true, &header) : -1);
+  const int fd = has_journal ? memory.get() : named;
+  struct stat st = {};
+  if (const long error = sys::Fstat(fd, &st); error < 0) return error;
+  if (S_ISREG(st.st_mode) && st.st_size < off_t{pool::kMinPoolSize}) return -EINVAL;
+  return sys::MapUnlocked(kMapped, PROT_READ | PROT_WRITE, MAP_SHARED, fd);
+}
+
 // Words of a pool that another one has replaced: who waits for them syncs, and waits for these.
 bool Mirror::Open(const char* path, uint64_t id) {
-  const long fd = pool::OpenLocked(path, true);
-  if (fd < 0) return false;
-  struct stat st;
-  const bool whole = sys::Fstat(static_cast<int>(fd), &st) == 0 &&
-                     (!S_ISREG(st.st_mode) || st.st_size >= off_t{pool::kMinPoolSize});
-  if (!whole) {
-    sys::Close(static_cast<int>(fd));
-    return false;
-  }
-  const long mapped =
-      sys::MapUnlocked(kMapped, PROT_READ | PROT_WRITE, MAP_SHARED, static_cast<int>(fd));
-  sys::Close(static_cast<int>(fd));
+  const sys::Descriptor named(sys::Openat(AT_FDCWD, path, O_RDWR | O_NONBLOCK | O_CLOEXEC));
+  if (!named.IsOpen()) return false;
+  const bool has_journal = pool::Journal::IsOne(named.get());
+  const long mapped = MapWords(named.get(), has_journal);
   if (sys::IsError(mapped)) return false;
   auto* base = reinterpret_cast<uint8_t*>(mapped);
   const auto& superblock = *reinterpret_cast<const pool::Superblock*>(base);
@@ -104,7 +106,7 @@ bool Mirror::Open(const char* path, uint64_t id) {
   }
   const Change change(&generation_);
   CloseJournal();
-  if (!OpenJournal(path)) {
+  if (has_journal && !OpenJournal(path, named.get())) {
     sys::UnmapUnlocked(base, kMapped);
     return false;
   }
@@ -177,15 +179,10 @@ long Mirror::Await(long (*sync)(int), int argument) {
 // ---------------------------------------------------------------------------------------------
 // The journal. The words may have been another pool's: who waits for them is told by the change.
 
-// True as well if the pool has none.
-bool Mirror::OpenJournal(const char* path) {
-  struct stat st;
-  const sys::Descriptor named(sys::Openat(AT_FDCWD, path, O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-  if (!named.IsOpen() || sys::Fstat(named.get(), &st) < 0) return false;
-  if (!pool::Journal::IsOne(named.get())) return true;
+bool Mirror::OpenJournal(const char* path, int named) {
   sys::Scratch<pool::Problem> problem;
   lead_lock_.Lock();
-  const sys::Descriptor memory(journal_.Open(path, st, problem.get()));
+  const sys::Descriptor memory(journal_.Open(path, named, problem.get()));
   const bool opened = memory.IsOpen() && journal_.Map(memory.get());
   if (memory.IsOpen() && !opened) journal_.Close();
   lead_lock_.Unlock();

@@ -64,8 +64,9 @@ class Mirror {
   // Devdax maps pieces of this size. A pool may be shorter; the words are in it.
   static constexpr size_t kMapped = 2u << 20;
 
+  static long MapWords(int named, bool has_journal);
   bool Open(const char* path, uint64_t id);
-  bool OpenJournal(const char* path);
+  bool OpenJournal(const char* path, int named);
   void CloseJournal();
   bool ReopenJournal(const char* path);
   pool::JournalLeader::Outcome LeadHere();
