@@ -12,6 +12,7 @@
 #include "src/pool/byte_locks.h"
 #include "src/sys/bits.h"
 #include "src/sys/check.h"
+#include "src/sys/deferral.h"
 #include "src/sys/filter.h"
 #include "src/sys/kernel.h"
 #include "src/sys/lock.h"
@@ -84,6 +85,7 @@ JournalLeader::Outcome JournalLeader::Lead() {
     busy_.store(false);
     return Outcome::kUnable;
   }
+  const sys::SignalsBlocked blocked;  // by Ctrl-Z, a leader would stop all the others
   if (!HoldByte(fd_, kLeaderByte, false)) {
     busy_.store(false);
     return Outcome::kBusy;

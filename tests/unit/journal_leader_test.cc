@@ -5,6 +5,7 @@
 #include "src/pool/journal_leader.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -228,6 +229,35 @@ TEST_F(JournalLeaderTest, TakesOverFromADeadOne) {
 }
 
 // Two of three that were served together have come again: the third is waited for.
+// By Ctrl-Z, which is SIGTSTP, or as a program in the background that reads from its terminal or
+// writes to it: such a signal waits for the end of the round.
+TEST_F(JournalLeaderTest, IsNotStoppedWhileItLeads) {
+  const auto leader = NewLeader();
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    setpgid(0, 0);  // a group with a parent in another one: else the kernel stops nobody
+    for (uint64_t i = 0;; ++i) {
+      Store(kSegmentLine + i % kSegmentLines, i + 1);
+      leader->Lead();
+    }
+  }
+  uint64_t done = 0;
+  for (int i = 0; i < 300; ++i) {
+    while (std::atomic_ref(control().done).load() <= done) sched_yield();
+    const int signal = i % 3 == 0 ? SIGTSTP : i % 3 == 1 ? SIGTTIN : SIGTTOU;
+    ASSERT_EQ(kill(child, signal), 0);
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, WUNTRACED), child);
+    ASSERT_TRUE(WIFSTOPPED(status));
+    ASSERT_EQ(leader_->Lead(), Outcome::kLed) << "after " << i << " stops";
+    done = std::atomic_ref(control().done).load();
+    ASSERT_EQ(kill(child, SIGCONT), 0);
+  }
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+}
+
 TEST_F(JournalLeaderTest, WhoWasServedTogetherIsWaitedFor) {
   constexpr uint64_t kLongNs = 60'000'000'000;
   View view;
