@@ -109,31 +109,49 @@ int OpenFileSystem(uint64_t device) {
   return -1;
 }
 
-// On a thread of its own; the engine's adopts the dead.
-vfs::CheckpointerHost::Disk BringToDisk(const char* pool) {
+// Brings all to the disk, on a thread of its own, for the engine's adopts the dead.
+class ToDisk {
+ public:
   using Disk = vfs::CheckpointerHost::Disk;
-  static std::atomic<Disk> disk{Disk::kLacksSome};
-  static bool is_under_way = false;
-  if (std::exchange(is_under_way, true)) {
-    is_under_way = disk == Disk::kLacksSome;
-    return disk;
+  ToDisk() = default;
+  ~ToDisk() {
+    ends_ = true;
+    if (thread_.joinable()) thread_.join();
   }
-  disk = Disk::kLacksSome;
-  const auto bring = [path = std::string(pool)] {
+  ToDisk(const ToDisk&) = delete;
+  ToDisk& operator=(const ToDisk&) = delete;
+
+  // CheckpointerHost::bring_to_disk.
+  Disk Look(const char* pool) {
+    if (!thread_.joinable()) return Begin(pool);
+    const Disk now = disk_;
+    if (now != Disk::kLacksSome) thread_.join();
+    return now;
+  }
+
+ private:
+  Disk Begin(const char* pool) {
+    disk_ = Disk::kLacksSome;
     try {
-      disk = AwaitDisk(path, Dead::kTheirs) ? Disk::kHasAll : Disk::kRefuses;
-    } catch (const Failure&) {
-      disk = Disk::kRefuses;
+      thread_ = std::thread([this, path = std::string(pool)] { Bring(path); });
+    } catch (const std::system_error&) {
+      return Disk::kRefuses;
     }
-  };
-  try {
-    std::thread(bring).detach();
-  } catch (const std::system_error&) {
-    is_under_way = false;
-    return Disk::kRefuses;
+    return Disk::kLacksSome;
   }
-  return Disk::kLacksSome;
-}
+  void Bring(const std::string& path) {
+    try {
+      disk_ = AwaitDisk(path, Dead::kTheirs, &ends_) ? Disk::kHasAll : Disk::kRefuses;
+    } catch (const Failure&) {
+      disk_ = Disk::kRefuses;
+    }
+  }
+
+  std::thread thread_;  // joinable from the first question to the last answer
+  std::atomic<Disk> disk_{Disk::kLacksSome};
+  std::atomic<bool> ends_{false};
+};
+ToDisk* to_disk = nullptr;  // while the checkpointer runs
 
 void StopOnSignals() {
   struct sigaction action = {};
@@ -202,8 +220,11 @@ int Serve(const CheckpointerArguments& arguments) {
   std::vector<char*> environment;
   for (std::string& setting : settings) environment.push_back(setting.data());
   environment.push_back(nullptr);
+  ToDisk bringing;
+  to_disk = &bringing;
+  const auto bring = [](const char* pool) { return to_disk->Look(pool); };
   static vfs::Checkpointer checkpointer(
-      {OpenFileSystem, BringToDisk, [] { return stopped != 0; }, arguments.stays});
+      {OpenFileSystem, bring, [] { return stopped != 0; }, arguments.stays});
   return checkpointer.Run(sys::kOwnThreads, environment.data(), post) ? kOk : kFailed;
 }
 

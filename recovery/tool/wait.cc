@@ -135,7 +135,7 @@ int RunAsChild(const std::function<void()>& become) {
   return status;
 }
 
-bool AwaitDisk(const std::string& path, Dead dead) {
+bool AwaitDisk(const std::string& path, Dead dead, const std::atomic<bool>* ends) {
   ScopedPool pool;
   pool::Problem problem;
   if (!pool.Open(path.c_str(), pool::Mode::kInspect, kAnyMemory, nullptr, &problem)) return false;
@@ -145,6 +145,7 @@ bool AwaitDisk(const std::string& path, Dead dead) {
   Progress progress("bringing to the disk");
   Stall stall(pool, path);
   for (uint64_t most = 0; pool.dirty();) {
+    if (ends != nullptr && *ends) return false;
     const bool left = !seats.AnybodyLives() || seats.HasOrphans(pool::kNoSeat);
     if (left && dead == Dead::kOurs) RecoverDead(path);
     seats.WakeCheckpointer();

@@ -4,6 +4,7 @@
 #ifndef NVCACHE_RECOVERY_TOOL_WAIT_H_
 #define NVCACHE_RECOVERY_TOOL_WAIT_H_
 
+#include <atomic>
 #include <functional>
 #include <string>
 
@@ -17,7 +18,9 @@ int RunAsChild(const std::function<void()>& become);
 // cannot be brought to the disk. False: there is no such pool that can be looked at. What the dead
 // have left is recovered here, or it is `theirs` who have the pool.
 enum class Dead { kOurs, kTheirs };
-bool AwaitDisk(const std::string& pool, Dead dead = Dead::kOurs);
+// `ends`: once it is true nobody wants to know any more, and the answer is no.
+bool AwaitDisk(const std::string& pool, Dead dead = Dead::kOurs,
+               const std::atomic<bool>* ends = nullptr);
 
 // The exit status, or the signal, with which that program ended.
 int EndAs(int wait_status);
