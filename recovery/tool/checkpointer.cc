@@ -348,9 +348,9 @@ RecoveredPool::RecoveredPool(const std::string& path) : wish_(path, Wish::kKeepO
     pool::Problem problem;
     if (Open(path.c_str(), pool::Mode::kRecovery, kAnyMemory, LoadLibpmem(), &problem)) return;
     const auto patience = problem.error == EBUSY ? PatienceWith(path) : kNoPatience;
-    if (std::chrono::steady_clock::now() - begin >= patience) {
-      throw Failure{kFailed, problem.text.c_str()};
-    }
+    if (std::chrono::steady_clock::now() - begin < patience) continue;
+    if (problem.error == EBUSY) throw Busy(problem);
+    throw Failure{kFailed, problem.text.c_str()};
   }
 }
 

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fmt/format.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <string_view>
@@ -43,7 +44,10 @@ ListedPool Parse(std::string_view line) {
 
 }  // namespace
 
-std::vector<ListedPool> ReadPoolList(const std::string& file) {
+std::vector<ListedPool> ReadPoolList(const std::string& name) {
+  const bool may_be_missing = !name.empty() && name[0] == '-';
+  const std::string file = may_be_missing ? name.substr(1) : name;
+  if (may_be_missing && access(file.c_str(), F_OK) != 0 && errno == ENOENT) return {};
   std::ifstream in(file);
   std::vector<ListedPool> pools;
   std::string text;

@@ -13,12 +13,14 @@ struct ListedPool {
   std::string path;
   std::string user;  // whose rights count; empty: the owner's
   bool may_be_missing = false;
-  std::string mistake;  // the mistake in its line; the rest does not count then
+  bool may_be_used = false;  // whoever uses it has recovered it
+  std::string mistake;       // the mistake in its line; the rest does not count then
 };
 
 // Reads a list: one pool a line, `[USER] [-]/PATH`; "-": the pool may be missing. Empty lines and
-// lines that begin with "#" are left out. A Failure if the file cannot be read.
-std::vector<ListedPool> ReadPoolList(const std::string& file);
+// lines that begin with "#" are left out. A Failure if the file cannot be read; "-" before its
+// name: it may be missing, and lists none then.
+std::vector<ListedPool> ReadPoolList(const std::string& name);
 
 }  // namespace nvcache::tool
 

@@ -23,10 +23,12 @@
 #include "recovery/tool/acting.h"
 #include "recovery/tool/checkpointer.h"
 #include "recovery/tool/commands.h"
+#include "recovery/tool/default_pool.h"
 #include "recovery/tool/export.h"
 #include "recovery/tool/findings.h"
 #include "recovery/tool/pool_list.h"
 #include "recovery/tool/summary.h"
+#include "recovery/tool/take.h"
 #include "recovery/tool/text.h"
 #include "src/pool/glance.h"
 #include "src/replay/replay.h"
@@ -38,6 +40,7 @@ namespace {
 struct RecoverArguments {
   std::vector<std::string> pools;
   std::string list;
+  bool has_default = false;
   std::string user;
   bool emulate = false;  // accepted, never needed
   bool dry_run = false;
@@ -160,6 +163,13 @@ Result RecoverOne(const RecoverArguments& arguments, const ListedPool& listed,
     }
     if (IsVoid(listed, arguments, &result)) return result;
     RecoverPool(arguments, listed, label, &result);
+  } catch (const Busy& busy) {
+    if (listed.may_be_used) {
+      if (!arguments.json) fmt::print("in use\n");
+      return result;
+    }
+    result.status = kFailed;
+    result.message = busy.text;
   } catch (const Failure& failure) {
     result.status = failure.status;
     result.message = failure.text;
@@ -282,20 +292,32 @@ int RecoverSeveral(const RecoverArguments& arguments, const std::vector<ListedPo
   return kOk;
 }
 
+// The pool that `nvcache run` takes without a name, unless it is one of these: nobody has to know
+// of it.
+void AddDefault(const std::string& user, std::vector<ListedPool>* pools) {
+  const std::string path = DefaultPool();
+  const auto is_it = [&path](const ListedPool& pool) { return pool.path == path; };
+  if (path.empty() || std::any_of(pools->begin(), pools->end(), is_it)) return;
+  pools->push_back({path, user, true, true, {}});
+}
+
 int Recover(const RecoverArguments& arguments) {
   std::vector<ListedPool> pools;
   for (const std::string& path : arguments.pools)
-    pools.push_back({path, arguments.user, false, {}});
+    pools.push_back({path, arguments.user, false, false, {}});
+  const bool several = !arguments.list.empty() || arguments.has_default;
   if (!arguments.list.empty()) {
     for (ListedPool& pool : ReadPoolList(arguments.list)) {
       if (pool.user.empty()) pool.user = arguments.user;
       pools.push_back(std::move(pool));
     }
-  } else if (pools.empty()) {
+  }
+  if (arguments.has_default) AddDefault(arguments.user, &pools);
+  if (pools.empty() && !several) {
     throw Failure{kUsage,
                   "no pool is named; give POOL or --list FILE; see 'nvcache recover --help'"};
   }
-  const bool single = pools.size() == 1 && arguments.list.empty();
+  const bool single = pools.size() == 1 && !several;
   if (single) return RecoverSingle(arguments, pools[0]);
   if (!arguments.export_folder.empty()) {
     throw Failure{kUsage, "--export is for one pool; name it alone, without --list"};
@@ -313,9 +335,13 @@ void AddRecover(CLI::App& app, int* status) {
   command->add_option("POOL", arguments->pools,
                       "The pool; not in use. Several: one after the other");
   command
-      ->add_option("--list", arguments->list,
-                   "Also the pools in this file: one a line, [USER] [-]/PATH; '-': may be missing")
+      ->add_option(
+          "--list", arguments->list,
+          "Also the pools in this file: one a line, [USER] [-]/PATH; '-': may be missing,\n"
+          "as FILE with a '-' before it")
       ->type_name("FILE");
+  command->add_flag("--default", arguments->has_default,
+                    "Also the pool that 'nvcache run' takes without a name, if it is there");
   command
       ->add_option("--user", arguments->user,
                    "As root: write with this user's rights; else with those of the pool's owner")

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import unittest
 
-from kit import LATE
+from kit import LATE, disks
 
 import machine
 from machine import GROUP, USER, run, tool
@@ -199,8 +199,42 @@ class BootTest(machine.MachineTest):
 
     def command_line(self, list_file):
         words = self.settings(UNITS[0])["ExecStart"][0].split()
-        self.assertEqual(words.count("/etc/nvcache/pools"), 1)
-        return [str(list_file) if word == "/etc/nvcache/pools" else word for word in words]
+        place = "--list=-/etc/nvcache/pools"
+        self.assertEqual(words.count(place), 1)
+        return [f"--list=-{list_file}" if word == place else word for word in words]
+
+    def test_the_default_pool(self):
+        """It is recovered whether it is listed or not, and whether there is a list or not."""
+        default = pathlib.Path("/var/lib/nvcache/pool")
+        self.assertEqual(self.settings(UNITS[0])["ConditionPathExists"], ["|/etc/nvcache/pools", f"|{default}"])
+        if not disks.own_mounts():
+            self.skipTest("nothing can be mounted here")
+        (self.base / "state").mkdir()
+        self.assertEqual(subprocess.run(["mount", "--bind", self.base / "state", "/var/lib"], check=False).returncode, 0)
+        self.addCleanup(subprocess.run, ["umount", "/var/lib"], check=False)
+        list_file = self.base / "pools"
+        result = tool.run(*self.command_line(list_file))
+        self.assert_status(result, 0)
+        self.assertEqual(result.stdout, f"{default}: not there\n")
+        path = self.files / "file"
+        script = 'exec 3<>"$0"; printf %s "$1" >&3; kill -9 $$'
+        for text, listed in (("none", None), ("empty", ""), ("named", f"{default}\n")):
+            path.write_bytes(b"old")
+            result = tool.run(tool.COMMAND, "run", "--size", "4M", "--required", "--checkpointer", "never", "--", "sh", "-c",
+                              script, path, text, env=LATE)
+            self.assert_status(result, -9)
+            if listed is not None:
+                list_file.write_text(listed)
+            result = tool.run(*self.command_line(list_file))
+            self.assert_status(result, 0)
+            self.assertEqual(result.stdout.count(f"{default}: recovered 1 record"), 1, result.stdout)
+            self.assertTrue(path.read_bytes().startswith(text.encode()), text)
+        user = self.start([tool.COMMAND, "run", "--required", "--", *tool.IN_NEED, path])
+        self.assertEqual(user.stdout.readline(), "ready\n")
+        list_file.unlink()
+        result = tool.run(*self.command_line(list_file))
+        self.assert_status(result, 0)
+        self.assertEqual(result.stdout, f"{default}: in use\n")
 
     def test_the_capabilities_are_enough(self):
         list_file = self.make_work()
