@@ -144,8 +144,8 @@ void Segments::ForEachFree(Function function) const {
   for (uint32_t i = freed_count_; i > 0; --i) {
     if (seats().IsFree(freed_[i - 1]) && !function(freed_[i - 1])) return;
   }
-  for (uint32_t number = 0; number < count_; ++number) {
-    if (seats().IsFree(number) && !function(number)) return;
+  for (uint32_t number = 0; (number = seats().NextFree(number)) < count_; ++number) {
+    if (!function(number)) return;
   }
 }
 

@@ -67,7 +67,8 @@ class Segments {
   bool ReserveMore(uint32_t more, uint32_t count);
   // That so many can be taken now, from the reserve as well, or not.
   bool Has(uint32_t count, bool reserved = false) const {
-    return free() >= count + (reserved ? 0 : reserve());
+    const uint32_t wanted = count + (reserved ? 0 : reserve());
+    return seats().CountFree(wanted) >= wanted;
   }
 
   // Each segment that is taken has one; the log that has it looks after it, under its lock.

@@ -33,21 +33,32 @@ bool SegmentOwners::NoteTaken(uint32_t segment) const {
   return false;
 }
 
-uint32_t SegmentOwners::CountFree() const {
-  // Four at a time: a large pool has 65,536.
-  constexpr uint32_t kAtATime = sizeof(uint64_t) / sizeof(Owner);
+// The high bit of each quarter: that one of the four from `segment` on is free.
+uint64_t SegmentOwners::FreeOfFour(uint32_t segment) const {
   constexpr uint64_t kLow = 0x7fff'7fff'7fff'7fff;
   auto* words = reinterpret_cast<std::atomic<uint64_t>*>(base_ + kOwnersOffset);
+  const uint64_t word = words[segment / kAtATime].load(std::memory_order_relaxed);
+  return ~(((word & kLow) + kLow) | word | kLow);
+}
+
+uint32_t SegmentOwners::CountFree(uint32_t enough) const {
   uint32_t free = 0, segment = 0;
-  for (; segment + kAtATime <= segments_; segment += kAtATime) {
-    const uint64_t word = words[segment / kAtATime].load(std::memory_order_relaxed);
-    // The high bit of each quarter says whether it is zero.
-    const uint64_t zero = ~(((word & kLow) + kLow) | word | kLow);
+  for (; segment + kAtATime <= segments_ && free < enough; segment += kAtATime) {
     // Their sum ends up in the highest quarter; popcount would want a function of the compiler's.
-    free += static_cast<uint32_t>((zero >> 15) * 0x0001'0001'0001'0001 >> 48);
+    free += static_cast<uint32_t>((FreeOfFour(segment) >> 15) * 0x0001'0001'0001'0001 >> 48);
   }
-  for (; segment < segments_; ++segment) free += IsFree(segment) ? 1 : 0;
+  for (; segment < segments_ && free < enough; ++segment) free += IsFree(segment) ? 1 : 0;
   return free;
+}
+
+uint32_t SegmentOwners::NextFree(uint32_t from) const {
+  uint32_t segment = from;
+  while (segment < segments_ && !IsFree(segment)) {
+    const bool none = segment % kAtATime == 0 && segment + kAtATime <= segments_ &&
+                      FreeOfFour(segment) == 0;
+    segment += none ? kAtATime : 1;
+  }
+  return segment;
 }
 
 }  // namespace nvcache::pool

@@ -35,7 +35,10 @@ class SegmentOwners {
   uint32_t OwnerSeat(uint32_t segment) const {
     return OwnerOf(segment).load(std::memory_order_relaxed) - uint32_t{1};
   }
-  uint32_t CountFree() const;
+  // Looks no further once it has found `enough`.
+  uint32_t CountFree(uint32_t enough = ~uint32_t{0}) const;
+  // The first one from there on that is free; if there is none, as many as there are.
+  uint32_t NextFree(uint32_t from) const;
   void FreeAllOf(uint32_t seat) const;
 
   // How many segments logs have taken since the pool was made. The header of one that was counted
@@ -48,6 +51,9 @@ class SegmentOwners {
   bool NoteTaken(uint32_t segment) const;
 
  private:
+  // Four at a time: a large pool has 65,536.
+  static constexpr uint32_t kAtATime = sizeof(uint64_t) / sizeof(Owner);
+  uint64_t FreeOfFour(uint32_t segment) const;
   SharedState& shared() const { return *reinterpret_cast<SharedState*>(base_ + kSharedOffset); }
   std::atomic<Owner>& OwnerOf(uint32_t segment) const {
     return reinterpret_cast<std::atomic<Owner>*>(base_ + kOwnersOffset)[segment];

@@ -543,7 +543,18 @@ TEST_F(SeatsTest, FreeOnesAreCountedAsOneByOne) {
           table.owner(i) = random_() % 8 < in_eight ? kOwners[random_() % std::size(kOwners)] : 0;
           if (i > segments + 8) break;
         }
-        ASSERT_EQ(table->CountFree(), CountPlainly(table, segments)) << segments;
+        const uint32_t free = CountPlainly(table, segments);
+        ASSERT_EQ(table->CountFree(), free) << segments;
+        for (const uint32_t enough : {0u, 1u, free / 2, free}) {
+          ASSERT_GE(table->CountFree(enough), std::min(enough, free)) << segments;
+          ASSERT_LE(table->CountFree(enough), free) << segments;
+        }
+        ASSERT_EQ(table->CountFree(free + 1), free) << segments;
+        uint32_t found = 0;
+        for (uint32_t i = 0; (i = table->NextFree(i)) < segments; ++i, ++found) {
+          ASSERT_EQ(table.owner(i), 0) << i << " of " << segments;
+        }
+        ASSERT_EQ(found, free) << segments;
       }
     }
   }
