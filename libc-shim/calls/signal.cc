@@ -258,18 +258,38 @@ bool SigactionByNumber(long signal, const void* action, void* old, long mask_siz
 
 void NoteHandler() { g_noted.store(true); }
 
+namespace {
+
+void Manage(int signal, const struct sigaction& action) {
+  const struct sigaction ours = Ours(signal, action);
+  if (ours.sa_sigaction != OnSignal) return;
+  Remember(signal, action.sa_sigaction, action.sa_flags);
+  RealSigaction(signal, &ours, nullptr);
+}
+
+// As Manage() would for the default action, which is what a program begins with; so what was there
+// is learnt by the same call.
+void ManageFault(int signal) {
+  const struct sigaction ours = Ours(signal, {});
+  struct sigaction before;
+  if (RealSigaction(signal, &ours, &before) != 0) return;
+  if (before.sa_handler != SIG_DFL || before.sa_flags != 0) Manage(signal, before);
+}
+
+}  // namespace
+
 // Handlers that are there already belong to libraries that were loaded before us. A program begins
 // without handlers.
 void ManageSignals(bool all) {
   g_managed.store(true);
+  if (!all && !g_noted.load()) {
+    ManageFault(SIGBUS);
+    ManageFault(SIGSEGV);
+    return;
+  }
   for (int signal = 1; signal < _NSIG; ++signal) {
-    if (!all && !g_noted.load() && !IsFault(signal)) continue;
     struct sigaction action;
-    if (RealSigaction(signal, nullptr, &action) != 0) continue;
-    const struct sigaction ours = Ours(signal, action);
-    if (ours.sa_sigaction != OnSignal) continue;
-    Remember(signal, action.sa_sigaction, action.sa_flags);
-    RealSigaction(signal, &ours, nullptr);
+    if (RealSigaction(signal, nullptr, &action) == 0) Manage(signal, action);
   }
 }
 

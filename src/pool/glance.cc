@@ -19,6 +19,11 @@ int OpenMemoryOf(int fd, bool for_writing, journal::Header* header) {
   return static_cast<int>(memory);
 }
 
+template <typename Record>
+bool ReadAt(int fd, uint64_t offset, Record* record) {
+  return sys::Pread(fd, record, sizeof(*record), offset) == static_cast<long>(sizeof(*record));
+}
+
 }  // namespace
 
 // The checksum is computed without asking for the processor's features (sys/cpu.h): it is 80 bytes.
@@ -27,17 +32,17 @@ Glance GlanceAt(const char* path) {
   const long opened = sys::Openat(AT_FDCWD, path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (opened < 0) return {opened == -ENOENT ? Kind::kMissing : Kind::kLookCloser};
   auto fd = static_cast<int>(opened);
-  if (Journal::IsOne(fd)) {
+  Superblock superblock = {};
+  bool whole = ReadAt(fd, 0, &superblock) && HasMagic(superblock);
+  if (!whole && Journal::IsOne(fd)) {
     journal::Header header = {};
     fd = OpenMemoryOf(fd, false, &header);
     if (fd < 0 && fd != -ENOENT) return {Kind::kLookCloser};
     if (fd < 0) return {header.is_void != 0 ? Kind::kVoid : Kind::kLost};
+    whole = ReadAt(fd, 0, &superblock);
   }
-  Superblock superblock = {};
   StateRecord state = {};
-  constexpr long kWhole[] = {sizeof(superblock), sizeof(state)};
-  const bool whole = sys::Pread(fd, &superblock, sizeof(superblock), 0) == kWhole[0] &&
-                     sys::Pread(fd, &state, sizeof(state), kStateOffset) == kWhole[1];
+  whole = whole && ReadAt(fd, kStateOffset, &state);
   sys::Close(fd);
   constexpr size_t kChecked = offsetof(Superblock, crc);
   const bool sound = whole && HasMagic(superblock) && superblock.version == kVersion &&

@@ -33,9 +33,6 @@ struct Settings {
   uint64_t frames = 0;          // NVCACHE_FRAMES, the same, before NVCACHE_DRAM; 0: not given
   bool frames_in_pool = false;  // NVCACHE_FRAMES=pool:..., not dram:...
   uint64_t frame_delay_ns = 0;  // NVCACHE_FRAME_DELAY, for measurements
-  sys::Text<1024> include;      // NVCACHE_INCLUDE, globs with ':' between; empty: all
-  sys::Text<1024> exclude;      // NVCACHE_EXCLUDE
-  sys::Text<1024> exclusive;    // NVCACHE_EXCLUSIVE: no program without NVCache looks at these
   WriteBack write_back = WriteBack::kAuto;  // NVCACHE_WRITE_BACK
   Raw raw = Raw::kOff;                      // NVCACHE_RAW
   bool required = false;                    // NVCACHE_REQUIRED
@@ -49,6 +46,10 @@ struct Settings {
   uint64_t batch_min = 1000;   // NVCACHE_BATCH_MIN, pages, about, that start a batch
   uint64_t batch_max = 10000;  // NVCACHE_BATCH_MAX, pages of a batch
   uint64_t batch_delay_ms = 50;  // NVCACHE_BATCH_DELAY, ms after which fewer start one, too
+  // Long and rare: no program's start writes to these, unless they are given.
+  sys::Text<1024> include;    // NVCACHE_INCLUDE, globs with ':' between; empty: all
+  sys::Text<1024> exclude;    // NVCACHE_EXCLUDE
+  sys::Text<1024> exclusive;  // NVCACHE_EXCLUSIVE: no program without NVCache looks at these
 
   // Files may be cached: from their first open, or some when they are hot.
   bool caches() const { return write_back == WriteBack::kAlways || exclusive.size() > 0; }

@@ -5,12 +5,14 @@
 
 #include <atomic>
 
+#include "src/sys/early.h"
+
 namespace nvcache::sys {
 
 namespace {
 
 constexpr uint32_t kAsked = 1u << 31;
-constinit std::atomic<uint32_t> features{0};
+NVCACHE_EARLY constinit std::atomic<uint32_t> features{0};
 
 // XCR0: the states of the processor that the system saves.
 uint32_t SavedStates() {

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """start.c under strace: how many system calls a program makes more with NVCache than without, from its
-start to its end, and for a new file that is written and closed. Not how long they take."""
+start to its end, and for a new file that is written and closed; and how many page faults it takes more. Not how long
+they take."""
 
 import os
 import pathlib
@@ -14,7 +15,9 @@ from kit import check, say
 # By the start, of a pool that was used before: as many as there are today; ASKED, beside one for each descriptor
 # that the program inherits: one of them is the loader's, from glibc 2.39 on, which says newfstatat before. By the file: the bound, also where the names of another folder are in the log.
 # Processes that run beside add some of the former: so the least of a few runs counts.
-START, ASKED, FILE = 32, 3, 6
+START, ASKED, FILE = 29, 3, 6
+# From the start to the end of a program that does nothing, and of one that makes a file.
+FAULTS = {"": 24, "truncated": 32}
 RUNS = 5
 KNOWN_FOR_NAMES = 11  # seconds
 WAYS = ("truncated", "exclusive", "stream")
@@ -45,6 +48,21 @@ class Counted:
         done, _ = self.bench.strace(self.bench.folder / "trace", {}, "ls", "/proc/self/fd")
         return len(done.stdout.split()) - 1  # that of the folder
 
+    def faults(self, settings, *words):
+        """The fewest of a few runs."""
+        return min(self.faults_of_one(settings, words) for _ in range(2 * RUNS))
+
+    def faults_of_one(self, settings, words):
+        process = os.posix_spawn(self.program, [self.program, *words], {**os.environ, **settings})
+        _, status, usage = os.wait4(process, 0)
+        check(status == 0, f"{words}: status {status}")
+        return usage.ru_minflt
+
+    def more_faults(self, *words):
+        if words:
+            words = [*words, self.bench.folder / "file"]
+        return self.faults(self.settings, *words) - self.faults({}, *words)
+
     def make_known(self):
         """The leases have a folder whose names are in the log."""
         folder = self.bench.folder / "known"
@@ -73,6 +91,10 @@ def main():
         say(f"a program that does nothing: {start} calls more, {asked} of them fstat, for {inherited} descriptors")
         check(asked <= inherited + ASKED, f"{asked} calls of fstat, at most {inherited + ASKED}")
         check(start - asked <= START, f"{start - asked} other calls more than without NVCache, at most {START}")
+        for way, most in FAULTS.items():
+            more = counted.more_faults(*way.split())
+            say(f"{way or 'a program that does nothing'}: {more} page faults more, at most {most}")
+            check(more <= most, f"{way or 'nothing'}: {more} page faults more than without NVCache, at most {most}")
         for way in WAYS:
             more = counted.more(counted.settings, way) - start
             say(f"a new file, {way}: {more} calls more")

@@ -2,6 +2,7 @@
 #include "src/vfs/engine/descriptors.h"
 
 #include "src/sys/check.h"
+#include "src/sys/early.h"
 #include "src/sys/memory.h"
 #include "src/vfs/engine/engine.h"
 
@@ -10,7 +11,7 @@ namespace nvcache::vfs {
 namespace {
 
 // Most programs have few: these cost no mapping.
-constinit std::atomic<Description*> few_meanings[kFewDescriptors] = {};
+NVCACHE_EARLY constinit std::atomic<Description*> few_meanings[kFewDescriptors] = {};
 
 }  // namespace
 

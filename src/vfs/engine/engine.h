@@ -99,17 +99,17 @@ class Engine {
   // The dynamic linker stores their pointers: each page with one is copied at the program's start.
   nvlog::Kept kept{log};
   dramcache::PageCache cache{log, kept, supply, frames};
-  cleanup::Cleaner cleaner{log, cache};
 
   settings::Settings settings;
-  Attachment attachment;
   Callers callers;
   Recovery recovery;
   Checkpoint checkpoint;
   Responder responder;
   OwnDescriptors own;
   Notice notice;
-  // The start of a program writes to the members above.
+  // The start of a program writes to the members above; and the linker to the first words of this.
+  cleanup::Cleaner cleaner{log, cache};
+  Attachment attachment;
   FileSystems file_systems;
   nvlog::Log log;
   KeptFolders kept_folders;
