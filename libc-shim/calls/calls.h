@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <concepts>
 #include <type_traits>
 
 #include "libc-shim/calls/front_end.h"
@@ -38,11 +39,18 @@ inline auto Answer(long answer, RealCall real, Arguments... arguments) {
   return static_cast<Result>(FromAnswer(answer));
 }
 
-// A real call that has something to do before the engine answers in its place.
+// A real call that may have something to do before the engine answers in its place.
 template <typename RealCall>
 concept ActsBefore = requires(RealCall real) {
   real.BeforeAnswer();
+  { real.MayActBefore() } -> std::same_as<bool>;
 };
+
+template <typename RealCall>
+inline bool MayActBefore(RealCall real) {
+  if constexpr (ActsBefore<RealCall>) return real.MayActBefore();
+  return false;
+}
 
 // A call on a descriptor. Most descriptors of most programs are none of ours: then a look at a
 // table is all.

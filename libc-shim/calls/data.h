@@ -7,6 +7,8 @@
 #include <sys/uio.h>
 
 #include "libc-shim/calls/calls.h"
+#include "src/sys/kernel.h"
+#include "src/vfs/plain_write.h"
 
 namespace nvcache::calls {
 
@@ -14,9 +16,64 @@ namespace nvcache::calls {
 template <typename EngineCall, typename RealCall, typename... Arguments>
 inline auto OfferChange(int rwf_flags, EngineCall engine_call, RealCall real, int fd,
                         Arguments... arguments) {
-  if (vfs::IsUntracked(fd) && !vfs::IsMirrored()) [[likely]]
+  if (vfs::IsUntracked(fd)) {
+    if (!vfs::IsMirrored()) [[likely]]
+      return real(fd, arguments...);
+    return Changed(fd, real(fd, arguments...), rwf_flags);
+  }
+  if constexpr (ActsBefore<RealCall>) real.BeforeAnswer();
+  return Changed(fd, Answer(engine_call(fd, arguments...), real, fd, arguments...), rwf_flags);
+}
+
+// OfferPlainly() takes no stack, for it calls nothing but these, last of all.
+
+template <typename EngineCall, typename RealCall, typename... Arguments>
+[[gnu::noinline]] inline auto OfferMore(EngineCall engine_call, RealCall real, int fd,
+                                        Arguments... arguments) {
+  return OfferChange(0, engine_call, real, fd, arguments...);
+}
+
+// To look for the real call takes stack, too.
+template <typename RealCall>
+concept IsLookedFor = requires(RealCall real) {
+  real.Found();
+};
+
+template <typename EngineCall, typename RealCall, typename... Arguments>
+inline auto CallFound(EngineCall engine_call, RealCall real, int fd, Arguments... arguments) {
+  if constexpr (IsLookedFor<RealCall>) {
+    auto* const found = real.Found();
+    if (found == nullptr) [[unlikely]]
+      return OfferMore(engine_call, real, fd, arguments...);
+    return found(fd, arguments...);
+  } else {
     return real(fd, arguments...);
-  return Changed(fd, Offer(engine_call, real, fd, arguments...), rwf_flags);
+  }
+}
+
+[[gnu::noinline]] inline long EndPlainly(long answer) {
+  vfs::PlainWrite::Deliver();
+  return FromAnswer(answer);
+}
+
+// Of a write with one buffer, and no flags. `plain` is the kernel's call, `real` libc's.
+template <typename Plain, typename EngineCall, typename RealCall, typename... Arguments>
+inline auto OfferPlainly(Plain plain, EngineCall engine_call, RealCall real, int fd,
+                         Arguments... arguments) {
+  using Result = decltype(real(fd, arguments...));
+  vfs::PlainWrite write(fd);
+  if (vfs::IsMirrored()) [[unlikely]]
+    return OfferMore(engine_call, real, fd, arguments...);
+  if (!write.is_on_file()) {
+    if (write.is_untracked()) return CallFound(engine_call, real, fd, arguments...);
+    return OfferMore(engine_call, real, fd, arguments...);
+  }
+  if (MayActBefore(real) || !write.Begin()) [[unlikely]]
+    return OfferMore(engine_call, real, fd, arguments...);
+  const long answer = plain(fd, arguments...);
+  if (write.End() || answer < 0) [[unlikely]]
+    return static_cast<Result>(EndPlainly(answer));
+  return static_cast<Result>(answer);
 }
 
 template <typename RealCall>
@@ -43,12 +100,12 @@ inline auto Preadv(int fd, const iovec* iov, int iov_count, off_t offset, RealCa
 
 template <typename RealCall>
 inline auto Write(int fd, const void* buffer, size_t count, RealCall real) {
-  return OfferChange(0, vfs::Write, real, fd, buffer, count);
+  return OfferPlainly(sys::Write, vfs::WriteWithMore, real, fd, buffer, count);
 }
 
 template <typename RealCall>
 inline auto Pwrite(int fd, const void* buffer, size_t count, off_t offset, RealCall real) {
-  return OfferChange(0, vfs::Pwrite, real, fd, buffer, count, offset);
+  return OfferPlainly(sys::Pwrite, vfs::PwriteWithMore, real, fd, buffer, count, offset);
 }
 
 template <typename RealCall>

@@ -37,6 +37,14 @@ struct alignas(64) InFlightCounts {
 };
 static_assert(sizeof(InFlightCounts) == 256);
 
+// The bit in Shared::tagged. The low bits of a tag say which entry.
+constexpr uint8_t EighthOf(uint64_t tag) { return static_cast<uint8_t>(1u << (tag >> 61)); }
+constexpr bool IsTagged(uint8_t eighths, uint64_t tag) { return (eighths >> (tag >> 61) & 1) != 0; }
+// The count of a file's class in InFlightCounts.
+constexpr uint32_t ClassOf(uint64_t tag) {
+  return static_cast<uint32_t>(tag >> 32) % kInFlightClasses;
+}
+
 }  // namespace nvcache::lease
 
 #endif  // NVCACHE_LEASE_FILE_ENTRY_H_

@@ -34,9 +34,6 @@ uint64_t Word(const Coverage& coverage) {
          (coverage.refused ? kRefused : 0);
 }
 
-// The bit in Shared::tagged. The low bits of a tag say which entry.
-uint8_t EighthOf(uint64_t tag) { return static_cast<uint8_t>(1u << (tag >> 61)); }
-
 // Shared::looked. 0: nobody has.
 uint64_t LookOf(uint32_t deaths, bool emulated) {
   return (uint64_t{deaths} + 1) << 1 | (emulated ? 1u : 0u);
@@ -139,7 +136,7 @@ std::atomic<uint16_t>& FileTable::Count(uint32_t slot, uint64_t tag) const {
   NVCACHE_CHECK(slot < kMaxProcesses);
   Slot& line = leases_.shared_->slots[slot];
   if (line.levels.load(std::memory_order_relaxed) == 0) return line.in_flight;
-  return leases_.FirstPageOf(line).in_flight.count[(tag >> 32) % kInFlightClasses];
+  return leases_.FirstPageOf(line).in_flight.count[ClassOf(tag)];
 }
 
 // With a full fence behind it: no later load comes before it. A slot that was lost is another
@@ -289,8 +286,7 @@ FileEntry& FileTable::At(uint64_t tag) const {
 
 // A process that sets the tag has set the bit before.
 FileEntry* FileTable::Find(uint64_t tag) const {
-  if (tag == 0 || (leases_.shared_->tagged[tag % kFileEntries].load() & EighthOf(tag)) == 0)
-    return nullptr;
+  if (tag == 0 || !IsTagged(leases_.TaggedAt(tag).load(), tag)) return nullptr;
   FileEntry& entry = At(tag);
   return entry.tag.load() == tag ? &entry : nullptr;
 }

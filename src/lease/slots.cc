@@ -96,6 +96,7 @@ void Slots::Forget() {
   if (shared_ != nullptr) sys::UnmapUnlocked(shared_, kMaxSize);
   if (fd_ >= 0) sys::Close(fd_);
   shared_ = nullptr;
+  own_ = {};
   fd_ = -1;
   slot_ = kMaxProcesses;
   has_table_ = false;
@@ -190,6 +191,8 @@ void Slots::Take(uint32_t index) {
   said_.store(0);
   life_ = slot.life.load() + 1;
   slot.life.store(life_);
+  own_ = {};
+  if (slot.levels.load() != 0) own_ = {&FirstPageOf(slot).in_flight, &slot.life, life_};
   RaiseMark();  // before any mark is put: one that looks, looks here as well
 }
 

@@ -18,6 +18,18 @@ namespace nvcache::lease {
 
 inline constexpr const char* kFolder = "/dev/shm";
 
+// What a process uses of its own slot all the time. One that has none, or no page in it, has lost
+// one that nobody has.
+struct OwnSlot {
+  static constexpr sys::Word kNobodys{0};
+
+  InFlightCounts* counts = nullptr;
+  const sys::Word* life_now = &kNobodys;
+  uint32_t life = 1;
+
+  bool IsLost() const { return life_now->load(std::memory_order_relaxed) != life; }
+};
+
 class Slots {
  public:
   constexpr Slots() = default;
@@ -38,6 +50,7 @@ class Slots {
     reaping_.Reset();  // a thread of the parent may have had them
     saying_.Reset();
     slot_ = kMaxProcesses;
+    own_ = {};
     said_.store(0);
   }
 
@@ -66,6 +79,12 @@ class Slots {
   // Somebody took this process for dead. Nothing that it holds is protected any more: all files
   // have to pass through. The calls below do no harm; TryExclusive fails.
   bool lost() const { return shared_->slots[slot_].life.load() != life_; }
+
+  const OwnSlot& own() const { return own_; }
+  // FileTable::Find() looks there first.
+  const std::atomic<uint8_t>& TaggedAt(uint64_t tag) const {
+    return shared_->tagged[tag % kFileEntries];
+  }
 
   // How many processes were found dead that held something, ever. The files that they held stood in
   // a log only: when the number has changed since the log's state was last looked at, look again,
@@ -97,6 +116,8 @@ class Slots {
   uint32_t life_ = 0;  // the slot's, since it is ours
 
  private:
+  OwnSlot own_;
+
   bool OpenFile(const char* folder, const char** why);
   bool Claim(const char** why);
   bool Back(size_t offset, size_t bytes) const;

@@ -18,35 +18,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "src/sys/call.h"
 #include "src/sys/lock_rank.h"
 
-#ifndef __x86_64__
-#error "NVCache knows the system calls and the cache instructions of x86-64 only"
-#endif
-
 namespace nvcache::sys {
-
-inline long CallKernel(long number, long a, long b, long c, long d, long e, long f) {
-  long result;
-  register long r10 asm("r10") = d;
-  register long r8 asm("r8") = e;
-  register long r9 asm("r9") = f;
-  asm volatile("syscall"
-               : "=a"(result)
-               : "0"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
-               : "rcx", "r11", "memory");
-  return result;
-}
-
-#ifndef NVCACHE_RECORD
-inline long Call(long number, long a = 0, long b = 0, long c = 0, long d = 0, long e = 0,
-                 long f = 0) {
-  return CallKernel(number, a, b, c, d, e, f);
-}
-#else
-// The tests of crash states (tests/crash) note what happens to files, and answer for them.
-long Call(long number, long a = 0, long b = 0, long c = 0, long d = 0, long e = 0, long f = 0);
-#endif
 
 inline long Address(const void* p) { return reinterpret_cast<long>(p); }
 
@@ -65,13 +40,14 @@ inline long Read(int fd, void* buffer, size_t n) {
   return Call(SYS_read, fd, Address(buffer), static_cast<long>(n));
 }
 inline long Write(int fd, const void* buffer, size_t n) {
-  return Call(SYS_write, fd, Address(buffer), static_cast<long>(n));
+  return CallShort(SYS_write, fd, Address(buffer), static_cast<long>(n));
 }
 inline long Pread(int fd, void* buffer, size_t n, uint64_t offset) {
   return Call(SYS_pread64, fd, Address(buffer), static_cast<long>(n), static_cast<long>(offset));
 }
 inline long Pwrite(int fd, const void* buffer, size_t n, uint64_t offset) {
-  return Call(SYS_pwrite64, fd, Address(buffer), static_cast<long>(n), static_cast<long>(offset));
+  return CallShort(SYS_pwrite64, fd, Address(buffer), static_cast<long>(n),
+                   static_cast<long>(offset));
 }
 inline long Pwritev(int fd, const iovec* iov, int n, uint64_t offset) {
   return Call(SYS_pwritev, fd, Address(iov), n, static_cast<long>(offset), 0);

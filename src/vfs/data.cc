@@ -15,6 +15,7 @@
 #include "src/vfs/engine/through_file.h"
 #include "src/vfs/lend.h"
 #include "src/vfs/mend.h"
+#include "src/vfs/plain_write.h"
 
 namespace nvcache::vfs {
 
@@ -281,36 +282,7 @@ long EndWrite(const WriteCall& call, const Attempt& attempt) {
   return attempt.Answer();
 }
 
-// A write of which no log need know, as most are, where no file is cached: the process says in the
-// leases that it is under way, and looks for an entry; the kernel does the rest. False: there is
-// more to it.
-bool WritePlainly(const WriteCall& call, long* result) {
-  const Description* description = engine.descriptors.Of(call.fd);
-  if (!IsDescription(description) || engine.settings.caches() || engine.standing.asleep()) {
-    return false;
-  }
-  if (call.flags != 0 || (description->flags.load() & O_DSYNC) != 0) return false;
-  const File* file = description->file.load(std::memory_order_acquire);
-  if (file == nullptr || file->state.load(std::memory_order_acquire) != State::kKernel) {
-    return false;
-  }
-  const uint64_t tag = TagOf(*file);
-  if (engine.leases.is_open() && engine.file_table.Find(tag) != nullptr) return false;
-  const sys::InEngine inside;
-  InFlight in_flight;
-  if (in_flight.Begin(tag) != nullptr) return false;
-  // It is that file which the process says so of. Both may have been given to another one
-  // meanwhile.
-  if (engine.descriptors.Of(call.fd) != description || description->file.load() != file ||
-      TagOf(*file) != tag) {
-    return false;
-  }
-  *result = CallKernel(call);
-  return true;
-}
-
 long DoWrite(const WriteCall& call) {
-  if (long result; WritePlainly(call, &result)) return result;
   const int64_t total = TotalLength(call.iov, call.count);
   if (total < 0) return kRefused;
   for (Attempt attempt;;) {
@@ -373,15 +345,33 @@ long Preadv(int fd, const iovec* iov, int iov_count, off_t offset, int rwf_flags
                    [=](const iovec* copy) { return DoRead(fd, copy, iov_count, &offset); });
 }
 
-long Write(int fd, const void* buffer, size_t count) {
+long WriteWithMore(int fd, const void* buffer, size_t count) {
   const iovec iov = One(buffer, count);
   return DoWrite({fd, &iov, 1, nullptr, 0});
 }
 
-long Pwrite(int fd, const void* buffer, size_t count, off_t offset) {
+long Write(int fd, const void* buffer, size_t count) {
+  if (PlainWrite write(fd); write.is_on_file() && write.Begin()) {
+    const long result = sys::Write(fd, buffer, count);
+    if (write.End()) PlainWrite::Deliver();
+    return result;
+  }
+  return WriteWithMore(fd, buffer, count);
+}
+
+long PwriteWithMore(int fd, const void* buffer, size_t count, off_t offset) {
   if (offset < 0) return kRefused;
   const iovec iov = One(buffer, count);
   return DoWrite({fd, &iov, 1, &offset, 0});
+}
+
+long Pwrite(int fd, const void* buffer, size_t count, off_t offset) {
+  if (PlainWrite write(fd); write.is_on_file() && write.Begin()) {
+    const long result = sys::Pwrite(fd, buffer, count, static_cast<uint64_t>(offset));
+    if (write.End()) PlainWrite::Deliver();
+    return result;
+  }
+  return PwriteWithMore(fd, buffer, count, offset);
 }
 
 long Writev(int fd, const iovec* iov, int iov_count, int rwf_flags) {

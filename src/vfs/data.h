@@ -20,6 +20,9 @@ long Pread(int fd, void* buffer, size_t count, off_t offset);
 long Readv(int fd, const iovec* iov, int iov_count, int rwf_flags = 0);
 long Preadv(int fd, const iovec* iov, int iov_count, off_t offset, int rwf_flags);
 long Write(int fd, const void* buffer, size_t count);
+// The same two, where there is no PlainWrite of it (plain_write.h).
+long WriteWithMore(int fd, const void* buffer, size_t count);
+long PwriteWithMore(int fd, const void* buffer, size_t count, off_t offset);
 long Pwrite(int fd, const void* buffer, size_t count, off_t offset);
 long Writev(int fd, const iovec* iov, int iov_count, int rwf_flags = 0);
 long Pwritev(int fd, const iovec* iov, int iov_count, off_t offset, int rwf_flags);

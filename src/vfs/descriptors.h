@@ -25,7 +25,7 @@ void Forget(int fd);
 inline bool IsUntracked(int fd) { return engine.descriptors.Of(fd) == kUntracked; }
 
 // Files of the process may be cached.
-inline bool CachesFiles() { return engine.settings.caches(); }
+inline bool CachesFiles() { return engine.caches_files(); }
 
 // A call that only reads, bytes, size or offset, is the kernel's as well where no file is cached.
 inline bool IsReadByKernel(int fd) {

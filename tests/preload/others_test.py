@@ -18,7 +18,7 @@ MOST = {"read": 40, "write": 40, "pread": 40, "pwrite": 40, "lseek": 40, "fstat"
         # Of what is open there, the kernel is asked whether it is a folder.
         "fsync": 250}
 # The same on a file that was never synced. A write says in the leases that it is under way.
-MOST_ON_FILE = {"read": 80, "pread": 80, "lseek": 80, "fstat": 80, "write": 340, "pwrite": 345}
+MOST_ON_FILE = {"read": 80, "pread": 80, "lseek": 80, "fstat": 80, "write": 80, "pwrite": 82}
 
 
 def instructions(bench, kind, count, environment, *file):

@@ -35,6 +35,11 @@ class Descriptors {
     if (static_cast<uint32_t>(fd) >= count_.load(std::memory_order_acquire)) return kUntracked;
     return meanings_.load(std::memory_order_relaxed)[fd].load(std::memory_order_acquire);
   }
+  // Of(fd) has just answered that, to the same thread.
+  bool IsStill(int fd, const Description* description) const {
+    return meanings_.load(std::memory_order_acquire)[fd].load(std::memory_order_acquire) ==
+           description;
+  }
   // Table lock.
   void Set(int fd, Description* description);
   // Without it: for numbers of ours only.

@@ -29,6 +29,7 @@ bool Engine::Start(const Host& with, char** environment) {
     return false;
   }
   if (settings.pool.size() == 0 || !Process::MayCallKernel()) return false;
+  caches_files_ = settings.caches();
   callers.Begin();
   sys::RememberRoot();
   files.Open();

@@ -58,6 +58,8 @@ class Engine {
   bool attached() const { return IsAttached(stage()) && !standing.asleep(); }
   // It has frames and threads. Any thread.
   bool busy() const { return IsBusy(stage()); }
+  // Settings::caches(), for those who ask in each call.
+  bool caches_files() const { return caches_files_; }
   Stage stage() const { return stage_.load(std::memory_order_relaxed); }
   // Table lock; of kOff, none.
   void SetStage(Stage stage);
@@ -78,6 +80,7 @@ class Engine {
  private:
   static constexpr size_t kLine = 64, kOnePage = 512;
   alignas(kOnePage) std::atomic<Stage> stage_{Stage::kOff};
+  bool caches_files_ = false;
 
  public:
   Descriptors descriptors;
