@@ -54,8 +54,8 @@ uint32_t SegmentOwners::CountFree(uint32_t enough) const {
 uint32_t SegmentOwners::NextFree(uint32_t from) const {
   uint32_t segment = from;
   while (segment < segments_ && !IsFree(segment)) {
-    const bool none = segment % kAtATime == 0 && segment + kAtATime <= segments_ &&
-                      FreeOfFour(segment) == 0;
+    const bool none =
+        segment % kAtATime == 0 && segment + kAtATime <= segments_ && FreeOfFour(segment) == 0;
     segment += none ? kAtATime : 1;
   }
   return segment;

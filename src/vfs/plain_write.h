@@ -12,8 +12,8 @@
 namespace nvcache::vfs {
 
 // Between Begin() and End() the process says in the leases that the write is under way, the
-// descriptor's file has no entry there, and cannot become cached; and nothing of the program runs on
-// this thread.
+// descriptor's file has no entry there, and cannot become cached; and nothing of the program runs
+// on this thread.
 class PlainWrite {
  public:
   explicit PlainWrite(int fd) : fd_(fd), description_(engine.descriptors.Of(fd)) {}
@@ -23,7 +23,8 @@ class PlainWrite {
   bool is_untracked() const { return description_ == kUntracked; }
   bool is_on_file() const { return IsDescription(description_); }
 
-  // It is on a file. False: there is more to the write. A signal may wait then, until the engine is left next.
+  // It is on a file. False: there is more to the write. A signal may wait then, until the engine is
+  // left next.
   [[gnu::always_inline]] bool Begin() {
     if (engine.caches_files()) return false;
     if ((description_->flags.load(std::memory_order_relaxed) & O_DSYNC) != 0) return false;
@@ -40,7 +41,7 @@ class PlainWrite {
       // meanwhile.
       if (engine.descriptors.IsStill(fd_, description_) && description_->file.load() == file &&
           file->entry_tag.load() == tag && !lease::Pass::MayHaveEntry(engine.leases, tag))
-        [[likely]] {
+          [[likely]] {
         return true;
       }
       pass_.End(engine.leases);
