@@ -73,6 +73,9 @@ bool FillPool(int fd, const char* path, uint64_t size, const CreateOptions& opti
   return ok;
 }
 
+// Allocate()'s, in place of ENOSPC: hugetlbfs has what the system has set aside.
+constexpr int kNoHugePages = ENOBUFS;
+
 bool FailAllocate(Problem* problem, const char* path, uint64_t size, long result) {
   const int error = static_cast<int>(-result);
   What what;
@@ -81,6 +84,10 @@ bool FailAllocate(Problem* problem, const char* path, uint64_t size, long result
     case ENOSPC:
       what.Append("its file system has no room for ").AppendNumber(size).Append(" bytes");
       return Fail(problem, path, error, what.c_str(), "make room, or choose a smaller size");
+    case kNoHugePages:
+      what.Append("there are no huge pages for ").AppendNumber(size).Append(" bytes");
+      return Fail(problem, path, ENOSPC, what.c_str(),
+                  "set more aside (sysctl vm.nr_hugepages), or choose a smaller size");
     case EDQUOT:
       what.Append("the disk quota has no room for ").AppendNumber(size).Append(" bytes");
       return Fail(problem, path, error, what.c_str(), "make room, or choose a smaller size");
@@ -109,11 +116,13 @@ bool IsInMemory(const struct statfs& fs) {
 long Allocate(int fd, uint64_t size) {
   struct statfs fs = {};
   // The kernel would not refuse, but kill.
-  if (sys::Fstatfs(fd, &fs) == 0 && IsInMemory(fs) && size > sys::FreeInGroups()) return -ENOMEM;
+  const bool known = sys::Fstatfs(fd, &fs) == 0;
+  if (known && IsInMemory(fs) && size > sys::FreeInGroups()) return -ENOMEM;
   // The kernel would not only refuse but kill us with SIGXFSZ.
   if (size > sys::SoftLimit(RLIMIT_FSIZE)) return -EFBIG;
   for (;;) {
     const long result = sys::Fallocate(fd, 0, 0, static_cast<off_t>(size));
+    if (result == -ENOSPC && known && fs.f_type == HUGETLBFS_MAGIC) return -kNoHugePages;
     if (result != -EINTR) return result;
   }
 }

@@ -215,6 +215,16 @@ class BadPoolTest(tool.ToolTest):
             self.skipTest("a read-only mount needs root: " + result.stderr.strip())
         return result
 
+    def test_too_few_huge_pages(self):
+        """hugetlbfs has what was set aside for it; the mount allows fewer than the pool takes."""
+        script = 'mount -t hugetlbfs -o size=2M none "$0" || exit 99; exec "$@"'
+        new = self.pools / "new"
+        result = tool.run("unshare", "--mount", "sh", "-c", script, self.pools, tool.COMMAND, "create", new, "--size",
+                          "4M", "--emulate")
+        if result.returncode == 99 or result.stderr.startswith("unshare:"):
+            self.skipTest("there is no hugetlbfs, or no right to mount it: " + result.stderr.strip())
+        self.assert_refused(result, 1, new, "there are no huge pages for 4194304 bytes", "vm.nr_hugepages")
+
     @unittest.skipIf(os.geteuid() == 0, "permission bits do not bind root")
     def test_no_permission(self):
         self.create()
