@@ -569,10 +569,24 @@ void Names::FoldAnnouncement(const NameRecord& record, const Change& change, nvl
       return FoldChange(record, change, place);
     }
   }
+  if (IsOfMirror() && WasFollowed(record, change)) return FoldChange(record, change, place);
   if (removes) return Give(change.spot, change.who);
   if (record.deed == Deed::kRenames) Take(change.spot, change.who, false);
   Give(change.from, change.who);
   if (change.other != kNobody) Give(change.spot, change.other);
+}
+
+// What came after the call may have been on the disk before the images, or the journal, had the
+// outcome: then a file that no log knows has the name that the call took away.
+bool Names::WasFollowed(const NameRecord& record, const Change& change) const {
+  const bool removes = record.deed == Deed::kRemoves;
+  if (removes ? !IsNowhere(change.who) : !LeadsTo(change.spot, change.who)) return false;
+  if (!removes && record.deed != Deed::kRenames) return false;
+  const Spot& taken = spots_[removes ? change.spot : change.from];
+  const Descriptor folder(Open(taken.folder));
+  Occupant occupant;
+  return folder.IsOpen() && LookAt(folder.get(), NameOf(taken), &occupant) == 0 &&
+         occupant.exists && occupant.who == kNobody;
 }
 
 void Names::FoldOpen() {

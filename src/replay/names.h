@@ -56,6 +56,7 @@ class Names : private FoundNames {
 
  private:
   void FoldAnnouncement(const pool::NameRecord& record, const Change& change, nvlog::Place place);
+  bool WasFollowed(const pool::NameRecord& record, const Change& change) const;
   void FoldOpen();
 
   bool IsOfMirror() const;

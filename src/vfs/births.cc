@@ -3,6 +3,7 @@
 
 #include "src/sys/kernel.h"
 #include "src/vfs/engine/access.h"
+#include "src/vfs/engine/recent_records.h"
 #include "src/vfs/engine/through.h"
 #include "src/vfs/engine/through_file.h"
 #include "src/vfs/folder.h"
@@ -30,6 +31,13 @@ bool MayBeWrittenUnseen(const File& file) {
          engine.leases.IsHandedOn(file.device, file.inode);
 }
 
+// Of the pool's journal, if it has one.
+uint64_t BegunRounds() {
+  const PoolPin pin;
+  return pin.ok() && engine.pool().has_journal() ? pool::Peek(engine.pool().journal().begun)
+                                                 : kNotKept;
+}
+
 }  // namespace
 
 // A process that has written to it before it has the tag has left some bytes there; one that is at
@@ -51,8 +59,12 @@ void BeginKnown(int fd, const NameRecord* record) {
   const Coverage then = FileTable::CoverageOf(entry);
   if (then.tag != tag || MayBeWrittenUnseen(file)) return;
   if (sys::Fstat(fd, &st) < 0 || st.st_size != 0) return;
+  const uint64_t rounds = BegunRounds();
   if (!FileTable::Change(entry, then, {tag, then.bypasses, true})) return;
-  if (record != nullptr) KeepNamed({tag, then.bypasses, true}, *record);
+  if (record != nullptr) {
+    KeepNamed({tag, then.bypasses, true}, *record);
+    KeepBirth({tag, then.bypasses, true}, rounds);
+  }
   sys::Scratch<pool::FileRecord> said;
   if (record != nullptr && pool::DescribeMade(*record, said.get())) {
     file.bypasses_seen.store(then.bypasses);

@@ -67,6 +67,7 @@ long LoggedCall::Make(const NamesLock& lock) {
   if (found != 0) return found;
   const Deeds deeds = DeedsOf(request_.what);
   if (!Makes() && !Commit(deeds.announced, lock)) return kBeginAnew;
+  if (MustBeInJournal()) engine.pool().own_journal().Await();
   const long result = Call();
   if (result < 0) return result;
   recorded_ = Recorded::kNotInLog;
@@ -153,6 +154,14 @@ long LoggedCall::LookAtReplaced(const struct statx& moving) {
     files_.LosesOne(folder, st);
   }
   return 0;
+}
+
+// The file system may commit the call at once. Were it then the only one to know of it, recovery
+// would find something else by the name of a file that the journal has, or the file without its
+// bytes by a name that the journal does not know. A link that came too early does no harm.
+bool LoggedCall::MustBeInJournal() const {
+  if (Makes() || request_.what == What::kLink || !engine.pool().has_journal()) return false;
+  return !pool::IsNone(record_.other) || files_.AnyInJournal();
 }
 
 bool LoggedCall::Commit(Deed deed, const NamesLock& lock) const {

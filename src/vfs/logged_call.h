@@ -5,6 +5,7 @@
 //   Hold       the folders are known still, and something of them is pending from now on
 //   Look       what the names lead to: it is in the record, and in NameFiles
 //   announce   a record is committed, but for what makes a name and destroys none
+//   await      at level `disk`, the journal has that, if it has anything of a file that goes
 //   Call       relative to the folders, which were looked up once
 //   note       the entries of the files are as they are to be now
 //   record     the outcome is committed, if the call has met what was announced
@@ -75,6 +76,7 @@ class LoggedCall {
   bool IsWhereSaid();
   bool NoteChanged();
   void BeginKnown() const;
+  bool MustBeInJournal() const;
   bool Commit(pool::Deed deed, const NamesLock& lock) const;
 
   const NameRequest& request_;

@@ -5,6 +5,7 @@
 
 #include "src/sys/kernel.h"
 #include "src/vfs/engine/access.h"
+#include "src/vfs/engine/recent_records.h"
 #include "src/vfs/engine/states.h"
 #include "src/vfs/engine/through_file.h"
 #include "src/vfs/name_log.h"
@@ -55,6 +56,13 @@ long SyncUnknown(const Folder& folder, const struct stat& st) {
   return error;
 }
 
+// What is pending of a file that was never synced is in no journal, as long as no other sync was.
+bool IsInJournal(uint64_t tag) {
+  const FileEntry* entry = engine.file_table.Find(tag);
+  if (entry == nullptr || !engine.file_table.IsPending(*entry)) return false;
+  return RoundsBefore(FileTable::CoverageOf(*entry)) != pool::Peek(engine.pool().journal().begun);
+}
+
 }  // namespace
 
 NameFiles::~NameFiles() {
@@ -69,6 +77,11 @@ void NameFiles::LosesOne(const Folder& folder, const struct statx& st) {
   const long fd = sys::Openat(folder.fd(), folder.name(), O_PATH | O_NOFOLLOW | O_CLOEXEC);
   loser_fd_ = fd >= 0 ? static_cast<int>(fd) : -1;
   loser_ = {lease::TagOf(st), StampOf(st)};
+}
+
+bool NameFiles::AnyInJournal() const {
+  if (!engine.pool().has_journal()) return false;
+  return IsInJournal(named_.tag) || IsInJournal(loser_.tag) || IsInJournal(gone_tag_);
 }
 
 void NameFiles::NoteNew() const {

@@ -30,6 +30,9 @@ class NameFiles {
   // The file that has the folder's name loses it, and has others.
   void LosesOne(const Folder& folder, const struct statx& st);
 
+  // The pool has a journal on a disk, and that may have records of one of them.
+  bool AnyInJournal() const;
+
   // The file or folder that gets a name is a new one. Nothing is known of it that was known of one
   // before with its number.
   void NoteNew() const;

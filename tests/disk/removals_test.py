@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Removals in a folder whose names are in the log, on a pool with its journal on a disk (docs/disk.md#removals). The file
+system has each of them, as if it had committed by itself, and the journal has only what it was given by then. So the
+program makes no sync after the removal, and is killed; the memory is gone."""
+
+import ctypes
+import os
+import sys
+import unittest
+
+from kit import LATE, tool
+
+from pools import DiskPoolTest
+
+# The folder is known after two syncs; `old` is older than the log, which has bytes of it.
+PROGRAM = """import os, sys
+os.chdir(sys.argv[1])
+folder = os.open('.', os.O_RDONLY)
+def put(name, what, sync=True, flags=os.O_CREAT | os.O_TRUNC):
+    file = os.open(name, os.O_WRONLY | flags, 0o644)
+    os.write(file, what)
+    if sync:
+        os.fsync(file)
+    os.close(file)
+for name in ('a', 'b', 'c'):
+    put(name, b'begin')
+    os.fsync(folder)
+old = os.open('old', os.O_WRONLY | os.O_APPEND)
+for what in (b'is ', b'known ', b'newer'):
+    os.write(old, what)
+    os.fsync(old)
+def say(what):
+    print(what, flush=True)
+    return sys.stdin.readline()
+say('known')
+"""
+CASES = {
+    "replaced": "put('name', b'first'); put('name.new', b'second'); os.rename('name.new', 'name')",
+    "replaced_unsynced": "put('name', b'first'); put('name.new', b'second', False); os.rename('name.new', 'name')",
+    "replaced_old": "put('name.new', b'second'); os.rename('name.new', 'old')",
+    "replaced_link": "os.symlink('a', 'link'); os.symlink('b', 'l'); os.fsync(folder); os.rename('l', 'link')",
+    "moved": "put('name.new', b'second'); os.rename('name.new', 'name')",
+    "removed": "put('name', b'first'); os.unlink('name')",
+    "replaced_again": "put('name', b'first'); put('name.new', b'second'); os.rename('name.new', 'name'); put('name.new', b'x', False)",
+    "removed_again": "put('name', b'first'); os.unlink('name'); put('name', b'second', False)",
+    "removed_old_again": "os.unlink('old'); put('old', b'x', False)",
+    "moved_again": "put('name.new', b'second'); os.rename('name.new', 'name'); put('name.new', b'x', False)",
+    "removed_old": "os.unlink('old')",
+    "folder_removed": "os.mkdir('f'); put('f/x', b'x'); os.fsync(folder); os.unlink('f/x'); os.rmdir('f')",
+}
+
+
+PR_CAPBSET_DROP, CAP_DAC_READ_SEARCH = 24, 2
+
+
+def without_privilege():
+    """A file is found by its names alone then."""
+    ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_DAC_READ_SEARCH)
+
+
+class RemovalsTest(DiskPoolTest):
+    before_recovery = None
+
+    def setUp(self):
+        super().setUp()
+        self.data.mkdir()
+        (self.data / "old").write_bytes(b"before ")
+        os.sync()
+
+    def begin(self, code):
+        command = [tool.COMMAND, "run", "--pool", self.pool, "--required", "--", sys.executable, "-c", PROGRAM + code, self.data]
+        process = self.start(command, env={**tool.clean_environment(), **LATE, "NVCACHE_WRITE_BACK": "auto"})
+        self.assertEqual(process.stdout.readline(), "known\n")
+        return process
+
+    def go_on(self, process):
+        process.stdin.write("\n")
+        process.stdin.flush()
+        return process.stdout.readline()
+
+    def lose(self, name):
+        """All but the journal: of what is new, the file system has names alone."""
+        process = self.begin(CASES[name] + "\nsay('done')\n")
+        self.assertEqual(self.go_on(process), "done\n")
+        self.kill(process)
+        self.memory.unlink()
+        if (self.data / "name").exists():
+            os.truncate(self.data / "name", 0)
+
+    def recover(self, name):
+        self.lose(name)
+        result = self.nvcache("recover", self.pool, preexec_fn=self.before_recovery)
+        self.assert_ok(result)
+        self.assertNotIn("unresolved", result.stdout + result.stderr)
+        return {path.name: path.read_bytes() for path in self.data.iterdir() if path.is_file() and path.name not in "abc"}
+
+    def batches_while(self, code):
+        """How many the journal gets, in a folder that is known."""
+        process = self.begin(f"{code}\nsay('begun')\n{code}\nsay('done')\n")
+        self.assertEqual(self.go_on(process), "begun\n")
+        before = self.status()["journal"]["batches"]
+        self.assertEqual(self.go_on(process), "done\n")
+        after = self.status()["journal"]["batches"]
+        self.kill(process)
+        return after - before
+
+    # ---- What the file system has before the journal
+
+    def test_a_file_replaced(self):
+        found = self.recover("replaced")
+        self.assertEqual(found["name"], b"first")
+        self.assertEqual(found["name.new"], b"second")
+
+    def test_a_file_replaced_by_one_without_a_sync(self):
+        self.assertIn(self.recover("replaced_unsynced")["name"], (b"first", b"second"))
+
+    def test_an_old_file_replaced(self):
+        found = self.recover("replaced_old")
+        self.assertEqual(found["old"], b"second")
+
+    def test_a_link_replaced(self):
+        self.recover("replaced_link")
+        self.assertIn(os.readlink(self.data / "link"), "ab")
+
+    def test_a_file_moved(self):
+        """Whose bytes were promised: whatever its name is, it has them."""
+        found = self.recover("moved")
+        self.assertEqual([found[name] for name in ("name", "name.new") if name in found], [b"second"])
+
+    def test_a_file_removed(self):
+        self.assertIn(self.recover("removed").get("name"), (None, b"first"))
+
+    def test_an_old_file_removed(self):
+        self.assertNotIn("old", self.recover("removed_old"))
+
+    def test_a_folder_removed(self):
+        self.recover("folder_removed")
+
+    # ---- And what came after it
+
+    def test_a_file_replaced_and_another_one_begun(self):
+        found = self.recover("replaced_again")
+        self.assertIn((found["name"], found.get("name.new")), ((b"first", b"second"), (b"second", b"x")))
+
+    def test_a_file_moved_and_another_one_begun(self):
+        self.assertEqual(self.recover("moved_again")["name"], b"second")
+
+    def test_a_file_made_again(self):
+        self.assertIn("name", self.recover("removed_again"))
+
+    def test_an_old_file_made_again(self):
+        self.assertIn("old", self.recover("removed_old_again"))
+
+    # ---- What it costs
+
+    def assert_batches(self, each, code):
+        """Each turn has so many, and a checkpoint that comes in between a few."""
+        turns = 50
+        count = self.batches_while(f"for i in range({turns}): {code}")
+        self.assertIn(count - each * turns, range(turns // 2), code)
+
+    def test_what_a_removal_costs(self):
+        """The journal has to know of it, but not if it has never heard of the file."""
+        self.assert_batches(0, "put('t%d' % i, b'x', False); os.unlink('t%d' % i)")
+        self.assert_batches(0, "put('t', b'x', False); os.rename('t', 'u'); os.unlink('u')")
+        self.assert_batches(0, "os.mkdir('d'); os.rename('d', 'e'); os.rmdir('e')")
+        self.assert_batches(2, "put('t', b'x'); os.unlink('t')")
+        self.assert_batches(2, "put('new', b'x'); os.rename('new', 'name')")
+        self.assert_batches(3, "put('new', b'x'); os.rename('new', 'name'); os.fsync(folder)")
+
+
+class WithoutPrivilegeTest(RemovalsTest):
+    before_recovery = staticmethod(without_privilege)
+    test_what_a_removal_costs = None
+
+
+if __name__ == "__main__":
+    unittest.main()
