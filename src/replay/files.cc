@@ -274,6 +274,7 @@ long Files::Find(uint32_t number) {
     if (!file.by_last) return -EBADMSG;
     found = OpenRecorded(*record);
   }
+  if (IsGone(found) && names_.WasReplaced(*record)) return kWasRemoved;
   if (!IsGone(found) || (record->flags & pool::kFileRemoved) == 0) return found;
   return IsMountedAt(record->path, record->file_system) ? kWasRemoved : -ENODEV;
 }

@@ -36,10 +36,10 @@ uint64_t HashOf(const char* text) {
 }
 
 // The slot of a table of power-of-two size that `is_right` or nobody has.
-template <typename IsRight>
-uint32_t& SlotOf(sys::Table<uint32_t>& slots, uint64_t hash, IsRight is_right) {
+template <typename Slots, typename IsRight>
+auto& SlotOf(Slots& slots, uint64_t hash, IsRight is_right) {
   for (uint64_t i = hash;; ++i) {
-    uint32_t& slot = slots[i & (slots.max() - 1)];
+    auto& slot = slots[i & (slots.max() - 1)];
     if (slot == 0 || is_right(slot - 1)) return slot;
   }
 }
@@ -61,13 +61,14 @@ bool FoldedNames::Note(const RecordHeader& header, Place place) {
 
 bool FoldedNames::OpenTables() {
   const uint64_t n = notes_.count();
-  if (text_bytes_ + n * pool::kNameTexts > UINT32_MAX) return false;
+  const uint64_t spots = n * kSpotsOfRecord + more(), ties = n * kTiesOfRecord + more();
+  const uint64_t texts = text_bytes_ + n * pool::kNameTexts + more() * (pool::kMaxName + 1);
+  if (texts > UINT32_MAX) return false;
   const auto slots = [](uint64_t most) { return std::bit_ceil(2 * most); };
-  return texts_.Open(text_bytes_ + n * pool::kNameTexts) && whos_.Open(n * kWhosOfRecord) &&
-         spots_.Open(n * kSpotsOfRecord) && ties_.Open(n * kTiesOfRecord) &&
-         successor_slots_.Open(slots(2 * n * kWhosOfRecord)) &&
-         who_slots_.Open(slots(n * kWhosOfRecord)) && spot_slots_.Open(slots(n * kSpotsOfRecord)) &&
-         tie_slots_.Open(slots(n * kTiesOfRecord));
+  return texts_.Open(texts) && whos_.Open(n * kWhosOfRecord) && spots_.Open(spots) &&
+         ties_.Open(ties) && successor_slots_.Open(slots(2 * n * kWhosOfRecord)) &&
+         who_slots_.Open(slots(n * kWhosOfRecord)) && spot_slots_.Open(slots(spots)) &&
+         tie_slots_.Open(slots(ties));
 }
 
 uint32_t FoldedNames::AddText(const char* text) {
@@ -137,12 +138,25 @@ uint32_t FoldedNames::SpotOf(uint32_t folder, const char* name) {
   return number;
 }
 
+uint32_t FoldedNames::FindSpot(uint32_t folder, const char* name) const {
+  return SlotOf(spot_slots_, Mix(HashOf(name), folder),
+                [&](uint32_t i) {
+                  return spots_[i].folder == folder && sys::Equal(NameOf(spots_[i]), name);
+                }) -
+         1;  // kNobody of 0
+}
+
+bool FoldedNames::HasTie(uint32_t spot, uint32_t who) const {
+  return SlotOf(tie_slots_, Mix(spot, who),
+                [&](uint32_t i) { return ties_[i].spot == spot && ties_[i].who == who; }) != 0;
+}
+
 uint32_t FoldedNames::TieOf(uint32_t spot, uint32_t who) {
   uint32_t& slot = SlotOf(tie_slots_, Mix(spot, who),
                           [&](uint32_t i) { return ties_[i].spot == spot && ties_[i].who == who; });
   if (slot != 0) return slot - 1;
   const uint32_t number = ties_.Add();
-  ties_[number] = {spot, who, whos_[who].ties, false};
+  ties_[number] = {spot, who, whos_[who].ties, false, 0};
   whos_[who].ties = number + 1;
   slot = number + 1;
   return number;

@@ -4,6 +4,7 @@
 #ifndef NVCACHE_REPLAY_FOLD_H_
 #define NVCACHE_REPLAY_FOLD_H_
 
+#include <algorithm>
 #include <cstdint>
 
 #include "src/nvlog/reader.h"
@@ -57,6 +58,7 @@ class FoldedNames {
     uint32_t spot, who;
     uint32_t next;  // the file's next one, plus one
     bool removed;   // the logs have taken it away, at some time
+    int64_t came;   // the file system has it, and no log (moved.h): ns, not before it; or 0
   };
   // A record in the numbers of this fold.
   struct Change {
@@ -64,12 +66,18 @@ class FoldedNames {
   };
 
   // All were noted. False without memory. And how many cannot be read: a record of something that
-  // no call can do does not count, for its checksum is right, so no crash has made it.
+  // no call can do does not count, for its checksum is right, so no crash has made it. There is
+  // room for more() names that no log has.
   bool FoldAll(uint32_t* unreadable);
+  uint32_t more() const { return std::min(notes_.count(), kMostMore); }
   void FoldChange(const pool::NameRecord& record, const Change& change, nvlog::Place place);
   void Give(uint32_t spot, uint32_t who);
   void Take(uint32_t spot, uint32_t who, bool gone);
   uint32_t TieOf(uint32_t spot, uint32_t who);
+  bool HasTie(uint32_t spot, uint32_t who) const;
+  uint32_t SpotOf(uint32_t folder, const char* name);
+  // Or kNobody.
+  uint32_t FindSpot(uint32_t folder, const char* name) const;
   // Finds it by its fingerprint alone, also by that of what was made in its place.
   uint32_t Find(uint64_t fingerprint) const;
   // Something was made in its place. One that was made in vain, before, is forgotten.
@@ -93,7 +101,8 @@ class FoldedNames {
   uint32_t WhoIs(const pool::Identity& identity, uint64_t file_system);
   uint32_t FolderOf(const pool::Identity& identity, uint64_t file_system, const char* path);
   void SetPath(Who& who, const char* path);
-  uint32_t SpotOf(uint32_t folder, const char* name);
+
+  static constexpr uint32_t kMostMore = 1 << 16;
 
   sys::Table<nvlog::Place> notes_;
   uint64_t text_bytes_ = 1;                                                    // 0 is no text

@@ -93,7 +93,12 @@ long FoundNames::LookAt(int folder, const char* name, Occupant* occupant) const 
   const long error = pool::IdentifyAt(folder, name, &now, &st);
   if (error == -ENOENT) return 0;
   if (error < 0) return error;
-  *occupant = {true, S_ISDIR(st.stx_mode), Find(pool::Fingerprint(now)), st.stx_nlink};
+  *occupant = {true,
+               S_ISDIR(st.stx_mode),
+               Find(pool::Fingerprint(now)),
+               st.stx_nlink,
+               NsOf(now.birth_seconds, now.birth_nanoseconds),
+               NsOf(st.stx_ctime.tv_sec, st.stx_ctime.tv_nsec)};
   return 0;
 }
 

@@ -15,6 +15,10 @@
 
 namespace nvcache::replay {
 
+constexpr int64_t NsOf(int64_t seconds, uint32_t nanoseconds) {
+  return seconds * 1000 * 1000 * 1000 + nanoseconds;
+}
+
 inline bool IsOutOfDescriptors(long error) { return error == -EMFILE || error == -ENFILE; }
 
 // To look at a file: it is opened for use when it is known to be the one, so that nothing happens
@@ -35,6 +39,7 @@ class FoundNames : public FoldedNames {
     bool is_folder;
     uint32_t who;  // or kNobody
     uint32_t links;
+    int64_t born, changed;  // NsOf()
   };
 
   // Findings about a file, or folder, that stay so.
@@ -43,6 +48,8 @@ class FoundNames : public FoldedNames {
     uint32_t depth;     // that search's: it counts for those that are as deep
     uint64_t seen;      // the number of the last count that has seen the folder
     bool is_made;       // this run has made it
+    bool is_searched;   // a folder, for files that were moved
+    bool has_lost;      // a name, as the file system has it
     bool is_looked_at;  // IsToBeMade() has looked, as far as `made_depth`
     bool is_to_be_made;
     uint32_t made_depth;

@@ -598,8 +598,12 @@ void Names::FoldOpen() {
 void Names::Agree(bool dry_run) {
   if (!any()) return;
   dry_run_ = dry_run;
-  if (IsOfMirror()) FindMade();
+  if (IsOfMirror()) {
+    FindMade();
+    FindMoved();
+  }
   FoldOpen();
+  if (IsOfMirror()) FoldMoved();
   if (dry_run) {
     for (uint32_t i = 0; i < spots_.count(); ++i) {
       if (spots_[i].is_final) TellOfDryRun(i);

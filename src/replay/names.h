@@ -4,7 +4,8 @@
 // tests/names is the model, and says why.
 //
 // A file system may have kept any of the changes. So they are not repeated one by one, but folded
-// into what each name leads to in the end, and the file system is made to agree:
+// into what each name leads to in the end (fold.h), or has come to lead to since (moved.h), and the
+// file system is made to agree:
 //
 //   move    each folder that is there, to its last name
 //   secure  a file that may have to give its names away gets a safe one
@@ -23,7 +24,7 @@
 #include <cstdint>
 
 #include "src/nvlog/reader.h"
-#include "src/replay/found_names.h"
+#include "src/replay/moved.h"
 
 namespace nvcache::replay {
 
@@ -34,12 +35,13 @@ struct Summary;
 // well; was there, and loses another one for it; it is taken away.
 enum class NameAct { kCreate, kLink, kRename, kRemove };
 
-class Names : private FoundNames {
+class Names : private MovedNames {
  public:
-  Names(const nvlog::Reader& reader, const Observer& observer, Summary& summary)
-      : FoundNames(reader), observer_(observer), summary_(summary) {}
+  // `journal`: the pool has one (docs/disk.md).
+  Names(const nvlog::Reader& reader, bool journal, const Observer& observer, Summary& summary)
+      : MovedNames(reader, journal), observer_(observer), summary_(summary) {}
 
-  using FoldedNames::any, FoldedNames::Note, FoldedNames::NoteFile;
+  using FoldedNames::any, FoldedNames::Note, FoldedNames::NoteFile, MovedNames::WasReplaced;
   // All were noted. False without memory.
   bool Fold();
   // Then: the file systems get what they lack, or it is told (`dry_run`).

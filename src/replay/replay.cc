@@ -80,7 +80,7 @@ class Replayer {
         options_(options),
         observer_(observer),
         summary_(*summary),
-        names_(reader_, observer, *summary),
+        names_(reader_, pool.has_journal(), observer, *summary),
         files_(reader_, walk_, names_),
         window_(reader_, files_) {}
 

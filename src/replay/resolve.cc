@@ -164,12 +164,16 @@ long FindByHandle(const sys::FileHandle& handle, uint64_t file_system, Use use) 
   return result;
 }
 
+sys::FileHandle HandleOf(const pool::FileRecord& record) {
+  sys::FileHandle handle = {record.handle_size, record.handle_type, {}};
+  std::memcpy(handle.bytes, record.handle, record.handle_size);
+  return handle;
+}
+
 // ENOENT if it is nowhere; the error it was refused with, if it is somewhere.
 long OpenByHandle(const Wanted& wanted) {
   const pool::FileRecord& record = wanted.record;
-  sys::FileHandle handle = {record.handle_size, record.handle_type, {}};
-  std::memcpy(handle.bytes, record.handle, record.handle_size);
-  return FindByHandle(handle, record.file_system,
+  return FindByHandle(HandleOf(record), record.file_system,
                       [&](long found) { return OpenChecked(found, wanted, true); });
 }
 
@@ -195,6 +199,10 @@ long LookByPath(const char* path) {
   how.flags = kToLook;
   how.resolve = RESOLVE_NO_MAGICLINKS;
   return sys::Openat2(AT_FDCWD, path, how);
+}
+
+bool MayLookByHandle(const pool::FileRecord& record) {
+  return record.handle_size != 0 && MayLookByHandle(HandleOf(record));
 }
 
 bool IsOnFileSystem(const char* path, uint64_t file_system) {

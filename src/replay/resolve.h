@@ -30,6 +30,8 @@ long LookByPath(const char* path);
 // somebody else acts for, only to what is that user's. -ENOENT: it is nowhere, or the privilege is
 // missing.
 long LookByIdentity(const pool::Identity& identity, uint64_t file_system, int near);
+// Whether a file's handle, if it has one, leads to it wherever it is.
+bool MayLookByHandle(const pool::FileRecord& record);
 bool IsOnFileSystem(const char* path, uint64_t file_system);
 // The last folder that is there on the way to the path is on that file system: so a file that is
 // not there is gone, and not only out of reach. Also if that cannot be told.

@@ -373,6 +373,16 @@ class MirroredNamesReplayTest : public NamesReplayTest {
   void ComeAgain() const {
     std::memcpy(static_cast<void*>(pool_.view().base), saved_.data(), saved_.size());
   }
+  // A file that is made from now on is younger than all that there are.
+  void AwaitTick() const {
+    const auto birth = [this] {
+      const Identity made = Make("tick");
+      EXPECT_EQ(unlink(Path("tick").c_str()), 0);
+      return std::pair(made.birth_seconds, made.birth_nanoseconds);
+    };
+    const auto now = birth();
+    while (birth() == now) continue;
+  }
   bool SaysMade(const std::string& name) const {
     return getxattr(Path(name).c_str(), "user.nvcache.made", nullptr, 0) > 0;
   }
@@ -422,9 +432,11 @@ TEST_F(MirroredNamesReplayTest, WhatHasASafeNameIsKnownAsWell) {
 }
 
 TEST_F(MirroredNamesReplayTest, SomebodysFileIsNotTakenForIt) {
+  Make("b", "another's");
+  AwaitTick();
   MakeWritten(0, "a", "bytes");
   Unlink("a");
-  WriteFile(Path("a"), "another's");
+  Rename("b", "a");
   ExpectUnresolved({{"a", EEXIST}}, {.holds = {{"a", "another's"}}});
 }
 
@@ -1101,6 +1113,213 @@ TEST_F(NamesReplayTest, WithoutHandles) {
   Expect({.all = Names_{"a", "c", "d", "d/a"},
           .is = {{"d/a", a}, {"a", b}},
           .holds = {{"a", "B"}, {"c", "c"}}});
+}
+
+// ------------------------------------------------------------ What the file system has done since
+
+// With the right to open files by their handles, and without. A file system that has committed
+// calls which the logs do not have is that one, as it was left.
+class MovedNamesReplayTest : public MirroredNamesReplayTest,
+                             public testing::WithParamInterface<bool> {
+ protected:
+  void ExpectKept(const There& there, const test::Caller& caller = test::Caller()) {
+    Recover(true, {});
+    ExpectNoSafeNames();
+    Expect(there, caller);
+  }
+  // Again, too: what the first run has changed tells the second one nothing.
+  void ExpectMissing(const Unresolved& unresolved) {
+    for (int i = 0; i < 2; ++i) Recover(false, unresolved);
+  }
+
+ private:
+  void Recover(bool clean, const Unresolved& unresolved) {
+    if (pool_.is_open()) {
+      Reboot();
+      pool_.Close();
+    }
+    test::TestInChild([&] {
+      ASSERT_TRUE(GetParam() || test::GiveUp(CAP_DAC_READ_SEARCH));
+      ASSERT_TRUE(test::OpenPool(pool_, pool_path_));
+      EXPECT_EQ(Run(), clean);
+      EXPECT_EQ(heard_.unresolved, unresolved);
+      EXPECT_EQ(summary_.unresolved_files != 0, !clean);
+    });
+  }
+};
+INSTANTIATE_TEST_SUITE_P(ByHandle, MovedNamesReplayTest, testing::Bool());
+
+TEST_P(MovedNamesReplayTest, AFileWasMoved) {
+  const Identity a = MakeWritten(0, "a", "bytes");
+  Rename("a", "b");
+  ExpectKept({.all = Names_{"b"}, .is = {{"b", a}}, .holds = {{"b", "bytes"}}});
+}
+
+TEST_P(MovedNamesReplayTest, AndAnotherOneMadeByItsOldName) {
+  const Identity a = MakeWritten(0, "a", "bytes");
+  Rename("a", "b");
+  Make("a", "later");
+  ExpectKept({.is = {{"b", a}}, .holds = {{"a", "later"}, {"b", "bytes"}}});
+}
+
+TEST_P(MovedNamesReplayTest, IntoAnotherFolderThatTheLogsKnow) {
+  CreateFolder("d");
+  MakeCreated("d/x");
+  const Identity a = MakeWritten(0, "a", "bytes");
+  Rename("a", "d/b");
+  ExpectKept({.all = Names_{"d", "d/b", "d/x"}, .is = {{"d/b", a}}, .holds = {{"d/b", "bytes"}}});
+}
+
+// Without the right it is made again, with its bytes: it is not taken for removed.
+TEST_P(MovedNamesReplayTest, IntoAFolderThatNoLogKnows) {
+  MakeFolder("d");
+  const Identity a = MakeWritten(0, "a", "bytes");
+  Rename("a", "d/b");
+  if (GetParam()) {
+    ExpectKept({.all = Names_{"d", "d/b"}, .is = {{"d/b", a}}, .holds = {{"d/b", "bytes"}}});
+  } else {
+    ExpectKept({.all = Names_{"a", "d", "d/b"}, .is = {{"d/b", a}}, .holds = {{"a", "bytes"}}});
+  }
+}
+
+TEST_P(MovedNamesReplayTest, AFileWasReplaced) {
+  MakeWritten(0, "b", "old");
+  const Identity a = MakeWritten(1, "a", "new");
+  Rename("a", "b");
+  ExpectKept({.all = Names_{"b"}, .is = {{"b", a}}, .holds = {{"b", "new"}}});
+}
+
+// One that cannot be made again.
+TEST_P(MovedNamesReplayTest, AnOldFileWasReplaced) {
+  const Identity c = Make("c", "old");
+  Renamed(c, "c", "b");
+  Rename("c", "b");
+  Wrote(0, "b", "OLD");
+  const Identity a = MakeWritten(1, "a", "new");
+  Rename("a", "b");
+  ExpectKept({.all = Names_{"b"}, .is = {{"b", a}}, .holds = {{"b", "new"}}});
+}
+
+TEST_P(MovedNamesReplayTest, OneAfterTheOther) {
+  MakeWritten(0, "b", "old");
+  MakeWritten(1, "a1", "first");
+  const Identity a2 = MakeWritten(2, "a2", "second");
+  Rename("a1", "b");
+  Rename("a2", "b");
+  ExpectKept({.is = {{"b", a2}}, .holds = {{"b", "second"}}});
+  if (Exists(Path("a1"))) {
+    EXPECT_EQ(Read("a1"), "first");
+  }
+}
+
+TEST_P(MovedNamesReplayTest, TwoFilesHaveChangedTheirNames) {
+  const Identity a = MakeWritten(0, "a", "A"), b = MakeWritten(1, "b", "B");
+  Rename("a", "c");
+  Rename("b", "a");
+  Rename("c", "b");
+  ExpectKept(
+      {.all = Names_{"a", "b"}, .is = {{"a", b}, {"b", a}}, .holds = {{"a", "B"}, {"b", "A"}}});
+}
+
+TEST_P(MovedNamesReplayTest, TheReplacedFileWasMovedBefore) {
+  const Identity b = MakeWritten(0, "b", "old");
+  const Identity a = MakeWritten(1, "a", "new");
+  Rename("b", "c");
+  Rename("a", "b");
+  ExpectKept(
+      {.all = Names_{"b", "c"}, .is = {{"b", a}, {"c", b}}, .holds = {{"b", "new"}, {"c", "old"}}});
+}
+
+TEST_P(MovedNamesReplayTest, TheReplacedFileHasAnotherName) {
+  const Identity b = MakeWritten(0, "b", "old");
+  Linked(b, "b", "c");
+  Link("b", "c");
+  const Identity a = MakeWritten(1, "a", "new");
+  Rename("a", "b");
+  ExpectKept(
+      {.all = Names_{"b", "c"}, .is = {{"b", a}, {"c", b}}, .holds = {{"b", "new"}, {"c", "old"}}});
+}
+
+// It may have had it before: so it keeps the one that the logs have for it, too.
+TEST_P(MovedNamesReplayTest, AFileWithNamesThatNoLogKnows) {
+  const Identity a = Make("a", "a");
+  Link("a", "x");
+  Linked(a, "a", "b", pool::kNameHasOthers);
+  Link("a", "b");
+  Rename("b", "c");
+  ExpectKept({.all = Names_{"a", "b", "c", "x"}, .is = {{"b", a}}});
+}
+
+TEST_P(MovedNamesReplayTest, ALinkWasMade) {
+  const Identity a = MakeWritten(0, "a", "bytes");
+  Link("a", "b");
+  ExpectKept({.all = Names_{"a", "b"}, .is = {{"a", a}, {"b", a}}});
+}
+
+TEST_P(MovedNamesReplayTest, AFolderWasMoved) {
+  const Identity d = CreateFolder("d");
+  Rename("d", "e");
+  Make("e/later", "later");
+  ExpectKept({.all = Names_{"e", "e/later"}, .is = {{"e", d}}});
+}
+
+// A file in it is found where its folder is.
+TEST_P(MovedNamesReplayTest, AFolderWithFilesWasMoved) {
+  const Identity d = CreateFolder("d");
+  const Identity a = MakeWritten(0, "d/a", "bytes");
+  Rename("d", "e");
+  Rename("e/a", "e/b");
+  ExpectKept(
+      {.all = Names_{"e", "e/b"}, .is = {{"e", d}, {"e/b", a}}, .holds = {{"e/b", "bytes"}}});
+}
+
+TEST_P(MovedNamesReplayTest, AFileWasRemovedAndAnotherOneHasItsName) {
+  MakeWritten(0, "a", "bytes");
+  Unlink("a");
+  Make("a", "later");
+  ExpectKept({.all = Names_{"a"}, .holds = {{"a", "later"}}});
+}
+
+// With its number, perhaps, and surely with another birth or generation.
+TEST_P(MovedNamesReplayTest, ItsNumberIsUsedAgain) {
+  const Identity a = MakeWritten(0, "a", "bytes");
+  MakeWritten(1, "b", "b");
+  Unlink("a");
+  for (int i = 0; i < 100; ++i) {
+    if (Make("c" + std::to_string(i), "later").inode == a.inode) break;
+  }
+  ExpectKept({.holds = {{"a", "bytes"}, {"b", "b"}, {"c0", "later"}}});
+}
+
+// It is from before: the disk is too old, or somebody has put it back.
+TEST_P(MovedNamesReplayTest, AnOlderFileHasTheName) {
+  Make("b", "older");
+  AwaitTick();
+  MakeWritten(0, "a", "bytes");
+  Unlink("a");
+  Rename("b", "a");
+  MakeWritten(1, "c", "c");
+  Unlink("c");
+  ExpectMissing({{"a", EEXIST}});
+  EXPECT_EQ(Read("a"), "older");
+}
+
+TEST_P(MovedNamesReplayTest, ADiskThatIsTooOld) {
+  const Identity a = Make("a", "...");
+  Renamed(a, "a", "b");
+  Wrote(0, "a", "bytes");
+  Unlink("a");
+  MakeWritten(1, "c", "c");
+  Unlink("c");
+  ExpectMissing({{"b", ENOENT}});
+}
+
+// In a pool of one's own, the logs have all.
+TEST_F(NamesReplayTest, APoolOfItsOwnIsBehindNoFileSystem) {
+  MakeWritten(0, "b", "old");
+  MakeWritten(1, "a", "new");
+  Rename("a", "b");
+  ExpectUnresolved({{"b", EEXIST}});
 }
 
 // --------------------------------------------------------------------------------------- Bad input
