@@ -31,18 +31,11 @@ bool MayBeWrittenUnseen(const File& file) {
          engine.leases.IsHandedOn(file.device, file.inode);
 }
 
-// Of the pool's journal, if it has one.
-uint64_t BegunRounds() {
-  const PoolPin pin;
-  return pin.ok() && engine.pool().has_journal() ? pool::Peek(engine.pool().journal().begun)
-                                                 : kNotKept;
-}
-
 }  // namespace
 
 // A process that has written to it before it has the tag has left some bytes there; one that is at
 // it still is in flight.
-void BeginKnown(int fd, const NameRecord* record) {
+void BeginKnown(int fd, const NameRecord* record, pool::Lsn born) {
   sys::BornStat st;
   if (record == nullptr && sys::Look(fd, &st) < 0) return;
   const uint64_t tag = record != nullptr ? TagOfCreated(*record) : lease::TagOf(st);
@@ -59,11 +52,10 @@ void BeginKnown(int fd, const NameRecord* record) {
   const Coverage then = FileTable::CoverageOf(entry);
   if (then.tag != tag || MayBeWrittenUnseen(file)) return;
   if (sys::Fstat(fd, &st) < 0 || st.st_size != 0) return;
-  const uint64_t rounds = BegunRounds();
   if (!FileTable::Change(entry, then, {tag, then.bypasses, true})) return;
   if (record != nullptr) {
     KeepNamed({tag, then.bypasses, true}, *record);
-    KeepBirth({tag, then.bypasses, true}, rounds);
+    KeepBirth({tag, then.bypasses, true}, born);
   }
   sys::Scratch<pool::FileRecord> said;
   if (record != nullptr && pool::DescribeMade(*record, said.get())) {

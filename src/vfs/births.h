@@ -14,8 +14,8 @@
 namespace nvcache::vfs {
 
 // The descriptor's file was just made, and the process follows it. `record`: the log's record of
-// that; null: there is none, but the folder was synced. No lock.
-void BeginKnown(int fd, const pool::NameRecord* record);
+// that, and `born` its LSN; null: there is none, but the folder was synced. No lock.
+void BeginKnown(int fd, const pool::NameRecord* record, pool::Lsn born);
 // The folder was just made. `own`: Folder::MakeKnown. Lock of names.
 void BeginKnownFolder(int dirfd, const char* name, uint64_t tag, uint32_t own);
 // The symbolic link was just made: its owner and times will be in the log. `stamp`: StampOf() it.

@@ -55,6 +55,15 @@ long IdentifyNamed(const Folder& folder, pool::Identity* identity, struct statx*
   return pool::AddHandle(folder.fd(), folder.name(), identity);
 }
 
+// For a removal.
+void KeepBorn(uint64_t tag, const pool::NameRecord& record, pool::Lsn born) {
+  const FileEntry* entry = engine.file_table.Find(tag);
+  if (entry == nullptr) return;
+  const lease::Coverage now = FileTable::CoverageOf(*entry);
+  KeepNamed(now, record);
+  KeepBirth(now, born);
+}
+
 // The answer to a call whose name leads to nothing that can be identified.
 long AnswerTo(long error) { return error == -ENAMETOOLONG ? kBeginAnew : error; }
 
@@ -156,18 +165,24 @@ long LoggedCall::LookAtReplaced(const struct statx& moving) {
   return 0;
 }
 
-// The file system may commit the call at once. Were it then the only one to know of it, recovery
-// would find something else by the name of a file that the journal has, or the file without its
-// bytes by a name that the journal does not know. A link that came too early does no harm.
+// The file system may commit the call at once, and be the only one to know of it. Recovery sees by
+// a file that the journal knows that it was moved (replay/ahead.cc), and makes one that is gone
+// again from its records. So the journal has to know before of the rest: that a file is replaced by
+// one of which the journal has not all, birth and bytes; and that a name goes of one that may be
+// missed, but for one that is replaced, and has no other.
 bool LoggedCall::MustBeInJournal() const {
-  if (Makes() || request_.what == What::kLink || !engine.pool().has_journal()) return false;
-  return !pool::IsNone(record_.other) || files_.AnyInJournal();
+  if (!engine.pool().has_journal()) return false;
+  if (request_.what == What::kRemove) return files_.LoserMayBeMissed();
+  if (request_.what != What::kRename || pool::IsNone(record_.other)) return false;
+  const bool is_last = (record_.flags & pool::kNameGone) != 0;
+  return !files_.IsInJournal() || (!is_last && files_.LoserMayBeMissed());
 }
 
-bool LoggedCall::Commit(Deed deed, const NamesLock& lock) const {
+bool LoggedCall::Commit(Deed deed, const NamesLock& lock) {
   record_.deed = deed;
-  return CommitName(record_, lock, folders_.to().entry(),
+  lsn_ = CommitName(record_, lock, folders_.to().entry(),
                     folders_.has_from() ? folders_.from().entry() : nullptr);
+  return lsn_ != 0;
 }
 
 // ------------------------------------------------------------------------------------- The call
@@ -249,6 +264,7 @@ void LoggedCall::BeginKnown() const {
   if (request_.what == What::kMakeFolder) {
     const Folder& folder = folders_.to();
     BeginKnownFolder(folder.fd(), folder.name(), tag, folders_.CountOwn(tag));
+    KeepBorn(tag, record_, lsn_);
   } else if (request_.what == What::kMakeLink) {
     BeginKnownLink(record_, tag, files_.stamp());
   }

@@ -5,7 +5,8 @@
 //   Hold       the folders are known still, and something of them is pending from now on
 //   Look       what the names lead to: it is in the record, and in NameFiles
 //   announce   a record is committed, but for what makes a name and destroys none
-//   await      at level `disk`, the journal has that, if it has anything of a file that goes
+//   await      at level `disk`, the journal has that, where recovery could not see by the disk what
+//              the call has done
 //   Call       relative to the folders, which were looked up once
 //   note       the entries of the files are as they are to be now
 //   record     the outcome is committed, if the call has met what was announced
@@ -61,6 +62,8 @@ class LoggedCall {
   Recorded recorded() const { return recorded_; }
   // The file that the call has made, as it was then; a number of 0: it was not looked at.
   const sys::BornStat& made() const { return made_; }
+  // Of the record of that, or 0.
+  pool::Lsn lsn() const { return lsn_; }
 
  private:
   using What = NameRequest::What;
@@ -77,13 +80,14 @@ class LoggedCall {
   bool NoteChanged();
   void BeginKnown() const;
   bool MustBeInJournal() const;
-  bool Commit(pool::Deed deed, const NamesLock& lock) const;
+  bool Commit(pool::Deed deed, const NamesLock& lock);
 
   const NameRequest& request_;
   NameFolders& folders_;
   pool::NameRecord& record_;
   NameFiles files_;
   Recorded recorded_ = Recorded::kNothing;
+  pool::Lsn lsn_ = 0;
   bool from_seen_ = false;  // IsSeen() the file that moves
   sys::BornStat made_ = {};
 };

@@ -196,6 +196,7 @@ long NameCall::Make() {
   if (request_.what == What::kCreate) {
     created_ = recorded;
     made_ = call.made();
+    born_ = call.lsn();
   }
   if (result != kNotOurs && result != kBeginAnew) moves_ = moves_ && S_ISDIR(record_->mode);
   return result;

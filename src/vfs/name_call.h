@@ -84,10 +84,11 @@ class NameCall {
   bool has_created() const { return created_ != Recorded::kNothing; }
   // It as it was then. False: it was not looked at.
   bool GetMade(sys::BornStat* st) const;
-  // The log's record of it; null: none.
+  // The log's record of it, and its LSN; null: none.
   const pool::NameRecord* created() {
     return created_ == Recorded::kInLog ? record_.get() : nullptr;
   }
+  pool::Lsn born() const { return born_; }
 
  private:
   using What = NameRequest::What;
@@ -122,6 +123,7 @@ class NameCall {
   UnseenCall unseen_;
   Found found_ = Found::kOther;
   Recorded created_ = Recorded::kNothing;
+  pool::Lsn born_ = 0;
   sys::BornStat made_ = {};
 };
 

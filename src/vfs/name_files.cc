@@ -3,6 +3,7 @@
 
 #include <errno.h>
 
+#include "src/pool/mirror_words.h"
 #include "src/sys/kernel.h"
 #include "src/vfs/engine/access.h"
 #include "src/vfs/engine/recent_records.h"
@@ -56,11 +57,10 @@ long SyncUnknown(const Folder& folder, const struct stat& st) {
   return error;
 }
 
-// What is pending of a file that was never synced is in no journal, as long as no other sync was.
-bool IsInJournal(uint64_t tag) {
-  const FileEntry* entry = engine.file_table.Find(tag);
-  if (entry == nullptr || !engine.file_table.IsPending(*entry)) return false;
-  return RoundsBefore(FileTable::CoverageOf(*entry)) != pool::Peek(engine.pool().journal().begun);
+// Its birth counts in recovery, and all of its bytes are in the log since then.
+bool IsMadeAgain(const FileEntry& entry) {
+  const pool::Lsn born = BirthOf(FileTable::CoverageOf(entry));
+  return born != 0 && born >= engine.pool().through_checkpoint() && entry.settled.load() <= born;
 }
 
 }  // namespace
@@ -79,9 +79,19 @@ void NameFiles::LosesOne(const Folder& folder, const struct statx& st) {
   loser_ = {lease::TagOf(st), StampOf(st)};
 }
 
-bool NameFiles::AnyInJournal() const {
-  if (!engine.pool().has_journal()) return false;
-  return IsInJournal(named_.tag) || IsInJournal(loser_.tag) || IsInJournal(gone_tag_);
+bool NameFiles::IsInJournal() const {
+  const FileEntry* entry = engine.file_table.Find(named_.tag);
+  return entry != nullptr && IsMadeAgain(*entry) &&
+         entry->lsn.load() < pool::MirrorWords(engine.pool().view()).mirrored();
+}
+
+bool NameFiles::LoserMayBeMissed() const {
+  for (const uint64_t tag : {gone_tag_, loser_.tag}) {
+    const FileEntry* entry = engine.file_table.Find(tag);
+    if (entry != nullptr && engine.file_table.IsPending(*entry) && !IsMadeAgain(*entry))
+      return true;
+  }
+  return false;
 }
 
 void NameFiles::NoteNew() const {

@@ -30,8 +30,12 @@ class NameFiles {
   // The file that has the folder's name loses it, and has others.
   void LosesOne(const Folder& folder, const struct statx& st);
 
-  // The pool has a journal on a disk, and that may have records of one of them.
-  bool AnyInJournal() const;
+  // The pool's journal on a disk has the birth of the file that gets a name, and all of its bytes,
+  // and they count in recovery.
+  bool IsInJournal() const;
+  // Recovery has records of the one that loses a name, and may need it for them: it cannot make it
+  // again.
+  bool LoserMayBeMissed() const;
 
   // The file or folder that gets a name is a new one. Nothing is known of it that was known of one
   // before with its number.

@@ -30,23 +30,23 @@ void KeepAttributes(const struct statx& st, NameRecord* record) {
 
 namespace {
 
-// `may`: whether to commit, when something is pending already.
+// `may`: whether to commit, when something is pending already. The LSN, or 0.
 template <typename May>
-bool Commit(const NameRecord& record, FileEntry* a, FileEntry* b, May may) {
+pool::Lsn Commit(const NameRecord& record, FileEntry* a, FileEntry* b, May may) {
   nvlog::GroupWriter writer(engine.log);
-  if (writer.BeginName(record) != nvlog::Outcome::kDone) return false;
+  if (writer.BeginName(record) != nvlog::Outcome::kDone) return 0;
   const nvlog::Lsn lsn = writer.Draw();
   if (a != nullptr) FileTable::Raise(a->lsn, lsn);
   if (b != nullptr) FileTable::Raise(b->lsn, lsn);
-  if (!may()) return false;
+  if (!may()) return 0;
   writer.Commit();
   engine.checkpoint.NotePending();
-  return true;
+  return lsn;
 }
 
 }  // namespace
 
-bool CommitName(const NameRecord& record, const NamesLock& lock, FileEntry* a, FileEntry* b) {
+pool::Lsn CommitName(const NameRecord& record, const NamesLock& lock, FileEntry* a, FileEntry* b) {
   return Commit(record, a, b, [&] { return lock.IsOwn(); });
 }
 
@@ -54,8 +54,8 @@ bool CommitName(const NameRecord& record, const NamesLock& lock, FileEntry* a, F
 // pending. So either it finds this record, and waits for it, or it is found here.
 bool CommitAttributes(const NameRecord& record, const NamesLock& lock, FileEntry* entry,
                       const lease::Coverage& then) {
-  return Commit(record, entry, nullptr,
-                [&] { return lock.IsOwn() && FileTable::CoverageOf(*entry) == then; });
+  const auto may = [&] { return lock.IsOwn() && FileTable::CoverageOf(*entry) == then; };
+  return Commit(record, entry, nullptr, may) != 0;
 }
 
 uint64_t StampOf(const struct statx& st) {

@@ -19,10 +19,10 @@ void Clear(pool::NameRecord* record);
 // Mode, owner and times.
 void KeepAttributes(const struct statx& st, pool::NameRecord* record);
 
-// Something of the files of `a` and `b`, which may be null, is pending then. False: there is no
-// room, or somebody has taken the lock away.
-bool CommitName(const pool::NameRecord& record, const NamesLock& lock, lease::FileEntry* a,
-                lease::FileEntry* b);
+// Something of the files of `a` and `b`, which may be null, is pending then. The record's LSN; 0:
+// there is no room, or somebody has taken the lock away.
+pool::Lsn CommitName(const pool::NameRecord& record, const NamesLock& lock, lease::FileEntry* a,
+                     lease::FileEntry* b);
 // The attributes of the file that has the entry, as they were after `then`. False also: since then
 // something has gone past the log, which does not wait for the lock of names.
 bool CommitAttributes(const pool::NameRecord& record, const NamesLock& lock,

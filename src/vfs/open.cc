@@ -337,7 +337,7 @@ long OpenGuard::Opened(int fd) {
     UnlockTable();
     names_.End();
     if (names_.creates_elsewhere()) SyncElsewhere(fd);
-    if (names_.has_created()) BeginKnown(fd, names_.created());
+    if (names_.has_created()) BeginKnown(fd, names_.created(), names_.born());
     if (cuts_through_) error_ = Cut(fd);
     if (cuts_unseen_) error_ = CutOpened(fd);
     LockTable();

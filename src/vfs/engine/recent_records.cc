@@ -33,7 +33,7 @@ struct NamedMemo {
   sys::Mutex<sys::Rank::kRecentRecords> lock;
   lease::Coverage coverage = {};
   uint64_t at = 0;
-  uint64_t rounds = kNotKept;  // RoundsBefore() that file, also by other names
+  pool::Lsn born = 0;  // BirthOf() that file, also by other names
   alignas(NamedRecord) uint8_t record[offsetof(NamedRecord, path) + kLongestKept + 1] = {};
 };
 constinit NamedMemo folder_memos[kMemos];
@@ -58,7 +58,7 @@ bool Get(NamedMemo* memos_of, const lease::Coverage& now, NamedRecord* record) {
 void Put(NamedMemo* memos_of, const lease::Coverage& now, const NamedRecord& record) {
   NamedMemo& memo = memos_of[now.tag % kMemos];
   if (SizeOf(record) > sizeof(memo.record) || !memo.lock.TryLock()) return;
-  if (memo.coverage.tag != now.tag) memo.rounds = kNotKept;
+  if (memo.coverage.tag != now.tag) memo.born = 0;
   memo.coverage = now;
   memo.at = Ticks();
   std::memcpy(memo.record, &record, SizeOf(record));
@@ -123,18 +123,18 @@ bool CopyHandle(const lease::Coverage& file, pool::Identity* identity) {
   return good;
 }
 
-uint64_t RoundsBefore(const lease::Coverage& file) {
+pool::Lsn BirthOf(const lease::Coverage& file) {
   NamedMemo& memo = file_memos[file.tag % kMemos];
-  if (!memo.lock.TryLock()) return kNotKept;
-  const uint64_t rounds = file.known && memo.coverage == file ? memo.rounds : kNotKept;
+  if (!memo.lock.TryLock()) return 0;
+  const pool::Lsn born = file.known && memo.coverage == file ? memo.born : 0;
   memo.lock.Unlock();
-  return rounds;
+  return born;
 }
 
-void KeepBirth(const lease::Coverage& file, uint64_t rounds) {
+void KeepBirth(const lease::Coverage& file, pool::Lsn born) {
   NamedMemo& memo = file_memos[file.tag % kMemos];
   if (!memo.lock.TryLock()) return;
-  if (memo.coverage == file) memo.rounds = rounds;
+  if (memo.coverage == file) memo.born = born;
   memo.lock.Unlock();
 }
 

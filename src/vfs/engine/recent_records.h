@@ -42,11 +42,10 @@ bool CopyRecentFile(const lease::Coverage& file, NamedRecord* record);
 void KeepRecentFile(const lease::Coverage& file, const NamedRecord& record);
 // Its handle, which is the same as long as it lives, if `identity` is its own in all else.
 bool CopyHandle(const lease::Coverage& file, pool::Identity* identity);
-// How many rounds of the pool's journal (docs/disk.md) had begun before a new file got any bytes.
-// While there are no more, the journal has none of these. kNotKept: that is not known any more.
-inline constexpr uint64_t kNotKept = ~uint64_t{0};
-uint64_t RoundsBefore(const lease::Coverage& file);
-void KeepBirth(const lease::Coverage& file, uint64_t rounds);
+// The LSN of the record that says that the file was made, for as long as it is known; 0: that is
+// not kept any more.
+pool::Lsn BirthOf(const lease::Coverage& file);
+void KeepBirth(const lease::Coverage& file, pool::Lsn born);
 // A folder is moved: the paths of those below it change. No lock.
 void ForgetFolders();
 
