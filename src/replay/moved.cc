@@ -103,8 +103,8 @@ bool MovedNames::SearchFolder(uint32_t number) {
   uint8_t* entries = scratch.get();
   bool found = false;
   for (;;) {
-    const long n = sys::Call(SYS_getdents64, folder.get(), sys::Address(entries),
-                             long{sys::kScratchSize});
+    const long n =
+        sys::Call(SYS_getdents64, folder.get(), sys::Address(entries), long{sys::kScratchSize});
     if (n <= 0) return found;
     found = SearchEntries(number, folder.get(), entries, n) || found;
   }

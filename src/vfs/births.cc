@@ -55,7 +55,7 @@ void BeginKnown(int fd, const NameRecord* record, pool::Lsn born) {
   if (!FileTable::Change(entry, then, {tag, then.bypasses, true})) return;
   if (record != nullptr) {
     KeepNamed({tag, then.bypasses, true}, *record);
-    KeepBirth({tag, then.bypasses, true}, born);
+    KeepBirth(tag, born);
   }
   sys::Scratch<pool::FileRecord> said;
   if (record != nullptr && pool::DescribeMade(*record, said.get())) {

@@ -55,15 +55,6 @@ long IdentifyNamed(const Folder& folder, pool::Identity* identity, struct statx*
   return pool::AddHandle(folder.fd(), folder.name(), identity);
 }
 
-// For a removal.
-void KeepBorn(uint64_t tag, const pool::NameRecord& record, pool::Lsn born) {
-  const FileEntry* entry = engine.file_table.Find(tag);
-  if (entry == nullptr) return;
-  const lease::Coverage now = FileTable::CoverageOf(*entry);
-  KeepNamed(now, record);
-  KeepBirth(now, born);
-}
-
 // The answer to a call whose name leads to nothing that can be identified.
 long AnswerTo(long error) { return error == -ENAMETOOLONG ? kBeginAnew : error; }
 
@@ -264,7 +255,7 @@ void LoggedCall::BeginKnown() const {
   if (request_.what == What::kMakeFolder) {
     const Folder& folder = folders_.to();
     BeginKnownFolder(folder.fd(), folder.name(), tag, folders_.CountOwn(tag));
-    KeepBorn(tag, record_, lsn_);
+    KeepBirth(tag, lsn_);
   } else if (request_.what == What::kMakeLink) {
     BeginKnownLink(record_, tag, files_.stamp());
   }

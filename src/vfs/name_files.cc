@@ -59,7 +59,8 @@ long SyncUnknown(const Folder& folder, const struct stat& st) {
 
 // Its birth counts in recovery, and all of its bytes are in the log since then.
 bool IsMadeAgain(const FileEntry& entry) {
-  const pool::Lsn born = BirthOf(FileTable::CoverageOf(entry));
+  const Coverage now = FileTable::CoverageOf(entry);
+  const pool::Lsn born = now.known ? BirthOf(now.tag) : 0;
   return born != 0 && born >= engine.pool().through_checkpoint() && entry.settled.load() <= born;
 }
 

@@ -33,11 +33,19 @@ struct NamedMemo {
   sys::Mutex<sys::Rank::kRecentRecords> lock;
   lease::Coverage coverage = {};
   uint64_t at = 0;
-  pool::Lsn born = 0;  // BirthOf() that file, also by other names
   alignas(NamedRecord) uint8_t record[offsetof(NamedRecord, path) + kLongestKept + 1] = {};
 };
 constinit NamedMemo folder_memos[kMemos];
 constinit NamedMemo file_memos[kMemos];
+
+struct Birth {
+  uint64_t tag;
+  pool::Lsn lsn;
+};
+constexpr uint64_t kBirths = 64;
+constinit sys::Mutex<sys::Rank::kRecentRecords> births_lock;
+constinit Birth births[kBirths] = {};
+constinit uint64_t next_birth = 0;
 
 uint64_t Ticks() { return __builtin_ia32_rdtsc(); }
 bool IsLate(uint64_t at) { return Ticks() - at > kLatelyTicks; }
@@ -58,7 +66,6 @@ bool Get(NamedMemo* memos_of, const lease::Coverage& now, NamedRecord* record) {
 void Put(NamedMemo* memos_of, const lease::Coverage& now, const NamedRecord& record) {
   NamedMemo& memo = memos_of[now.tag % kMemos];
   if (SizeOf(record) > sizeof(memo.record) || !memo.lock.TryLock()) return;
-  if (memo.coverage.tag != now.tag) memo.born = 0;
   memo.coverage = now;
   memo.at = Ticks();
   std::memcpy(memo.record, &record, SizeOf(record));
@@ -123,19 +130,20 @@ bool CopyHandle(const lease::Coverage& file, pool::Identity* identity) {
   return good;
 }
 
-pool::Lsn BirthOf(const lease::Coverage& file) {
-  NamedMemo& memo = file_memos[file.tag % kMemos];
-  if (!memo.lock.TryLock()) return 0;
-  const pool::Lsn born = file.known && memo.coverage == file ? memo.born : 0;
-  memo.lock.Unlock();
+pool::Lsn BirthOf(uint64_t tag) {
+  pool::Lsn born = 0;
+  if (!births_lock.TryLock()) return 0;
+  for (const Birth& birth : births) {
+    if (birth.tag == tag) born = birth.lsn;
+  }
+  births_lock.Unlock();
   return born;
 }
 
-void KeepBirth(const lease::Coverage& file, pool::Lsn born) {
-  NamedMemo& memo = file_memos[file.tag % kMemos];
-  if (!memo.lock.TryLock()) return;
-  if (memo.coverage == file) memo.born = born;
-  memo.lock.Unlock();
+void KeepBirth(uint64_t tag, pool::Lsn born) {
+  if (!births_lock.TryLock()) return;
+  births[next_birth++ % kBirths] = {tag, born};
+  births_lock.Unlock();
 }
 
 void ForgetFolders() {

@@ -42,10 +42,10 @@ bool CopyRecentFile(const lease::Coverage& file, NamedRecord* record);
 void KeepRecentFile(const lease::Coverage& file, const NamedRecord& record);
 // Its handle, which is the same as long as it lives, if `identity` is its own in all else.
 bool CopyHandle(const lease::Coverage& file, pool::Identity* identity);
-// The LSN of the record that says that the file was made, for as long as it is known; 0: that is
-// not kept any more.
-pool::Lsn BirthOf(const lease::Coverage& file);
-void KeepBirth(const lease::Coverage& file, pool::Lsn born);
+// The LSN of the record that says that the file or folder was made, of the last ones that this
+// process has made; or 0.
+pool::Lsn BirthOf(uint64_t tag);
+void KeepBirth(uint64_t tag, pool::Lsn born);
 // A folder is moved: the paths of those below it change. No lock.
 void ForgetFolders();
 
