@@ -14,7 +14,7 @@ namespace nvcache::calls {
 // The kernel is about to change the file, and to sync it if `syncs`: nobody waits for a mirror
 // then. False, of this and of what follows: the call must fail.
 inline bool ToKernelLater(int fd, bool syncs) {
-  if (!ToKernel(fd)) return false;
+  if (!MayLeave(vfs::Output::kFile) || !ToKernel(fd)) return false;
   const bool promises = vfs::IsMirrored() && (syncs || vfs::PromisesDurability(fd, 0));
   return !promises || FromAnswer(vfs::AwaitMirrorOfKernel()) == 0;
 }

@@ -108,6 +108,7 @@ inline bool IsByDescriptor(const char* path, int flags) {
 
 template <uint32_t kSet, typename RealCall>
 inline auto AroundAttributes(int dirfd, const char* path, int flags, RealCall real) {
+  if (!MayLeave(vfs::Output::kName)) return decltype(real()){-1};
   if (IsByDescriptor(path, flags)) {
     return Attributed(dirfd, nullptr, SetByDescriptor<kSet>(dirfd, real));
   }
@@ -174,6 +175,7 @@ inline auto ChangeOwner(int fd, uid_t owner, gid_t group, RealCall real) {
   const bool known =
       !vfs::IsInternal(fd) && sys::Look(fd, &before) == 0 && IsOwnedBy(before, owner, group);
   if (!known) return SetAttributes(fd, nullptr, 0, real);
+  if (!MayLeave(vfs::Output::kName)) return decltype(real()){-1};
   const auto result = real();
   if (result == 0) vfs::KeepCoverage(fd, before);
   return Attributed(fd, nullptr, result);

@@ -18,6 +18,7 @@
 #include "libc-shim/calls/message.h"
 #include "libc-shim/calls/names.h"
 #include "libc-shim/calls/open.h"
+#include "libc-shim/calls/output.h"
 #include "libc-shim/calls/process.h"
 #include "libc-shim/calls/signal.h"
 #include "libc-shim/calls/size.h"
@@ -153,10 +154,7 @@ long Sigaction(const Call& c) {
   return done ? result : c();
 }
 
-long ExitGroup(const Call& c) {
-  vfs::Stop();
-  return c();
-}
+long ExitGroup(const Call& c) { return WithRegister(c, 0, ExitStatus(c.Int(0)))(); }
 
 // ---------------------------------------------------------------------------------------------
 // The table.
@@ -323,6 +321,25 @@ constexpr Entry kEntries[] = {
     NVCACHE_ON(SYS_sendmmsg, Sendmmsg(c)),
     NVCACHE_ON(SYS_recvmsg, AfterReceiveOne(c(), c.As<msghdr*>(1))),
     NVCACHE_ON(SYS_recvmmsg, AfterReceiveMany(c(), c.As<mmsghdr*>(1))),
+
+    // By which something leaves the program.
+    NVCACHE_ON(SYS_sendto, Leave(vfs::Output::kSocket, c)),
+    NVCACHE_ON(SYS_connect, Leave(vfs::Output::kSocket, c)),
+    NVCACHE_ON(SYS_bind, Leave(vfs::Output::kSocket, c)),
+    NVCACHE_ON(SYS_listen, Leave(vfs::Output::kSocket, c)),
+    NVCACHE_ON(SYS_shutdown, Leave(vfs::Output::kSocket, c)),
+    NVCACHE_ON(SYS_tee, Leave(vfs::Output::kPipe, c)),
+    NVCACHE_ON(SYS_vmsplice, Leave(vfs::Output::kPipe, c)),
+    NVCACHE_ON(SYS_msgsnd, Leave(vfs::Output::kOther, c)),
+    NVCACHE_ON(SYS_semop, Leave(vfs::Output::kOther, c)),
+    NVCACHE_ON(SYS_semtimedop, Leave(vfs::Output::kOther, c)),
+    NVCACHE_ON(SYS_mq_timedsend, Leave(vfs::Output::kOther, c)),
+    NVCACHE_ON(SYS_kill, Leave(vfs::Output::kOther, c)),
+    NVCACHE_ON(SYS_tgkill, Leave(vfs::Output::kOther, c)),
+    NVCACHE_ON(SYS_rt_sigqueueinfo, Leave(vfs::Output::kOther, c)),
+    NVCACHE_ON(SYS_rt_tgsigqueueinfo, Leave(vfs::Output::kOther, c)),
+    NVCACHE_ON(SYS_pidfd_send_signal, Leave(vfs::Output::kOther, c)),
+    NVCACHE_ON(SYS_process_vm_writev, Leave(vfs::Output::kOther, c)),
 
     NVCACHE_ON(SYS_rt_sigaction, Sigaction(c)),
 

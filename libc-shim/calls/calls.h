@@ -17,19 +17,12 @@
 #include <type_traits>
 
 #include "libc-shim/calls/front_end.h"
+#include "libc-shim/calls/leave.h"
 #include "src/sys/user_copy.h"
 #include "src/vfs/mirrored.h"
 #include "src/vfs/vfs.h"
 
 namespace nvcache::calls {
-
-// Answers that the engine may give, to POSIX's form. The engine never touches errno itself, so a
-// success leaves it alone.
-inline long FromAnswer(long answer) {
-  if (answer >= 0) return answer;
-  errno = static_cast<int>(-answer);
-  return -1;
-}
 
 // The engine's answer, or the real call where there is none.
 template <typename RealCall, typename... Arguments>

@@ -80,13 +80,35 @@ inline int Freeze(RealCall real) {
   return static_cast<int>(result);
 }
 
+// Others see what it does. What a terminal or a socket is asked is not seen.
+inline bool IsSeen(Effect effect, unsigned request) {
+  switch (request) {
+    case TCGETS:
+    case TIOCGWINSZ:
+    case TIOCGPGRP:
+    case TIOCGSID:
+    case TIOCOUTQ:
+    case FIONREAD:
+    case FIONBIO:
+    case FIOASYNC:
+    case FIOCLEX:
+    case FIONCLEX:
+    case FIGETBSZ:
+      return false;
+    default:
+      return effect != Effect::kReads;
+  }
+}
+
 template <typename RealCall>
 inline int Ioctl(int fd, unsigned long wide_request, long argument, RealCall real_call) {
   const auto request = static_cast<unsigned>(wide_request);
   const auto real = [&] { return static_cast<int>(real_call(fd, wide_request, argument)); };
   if (IsHidden(fd) || !LendOthers(request, argument)) return -1;
   if (request == FIONCLEX) vfs::NoteKeptOnExec(fd);
-  switch (EffectOf(request)) {
+  const Effect effect = EffectOf(request);
+  if (IsSeen(effect, request) && !MayLeave(vfs::Output::kOther)) return -1;
+  switch (effect) {
     case Effect::kNone:
       return real();
     case Effect::kReads:

@@ -16,13 +16,20 @@ namespace nvcache::calls {
 template <typename EngineCall, typename RealCall, typename... Arguments>
 inline auto OfferChange(int rwf_flags, EngineCall engine_call, RealCall real, int fd,
                         Arguments... arguments) {
+  using Result = decltype(real(fd, arguments...));
   if (vfs::IsUntracked(fd)) {
     if (!vfs::IsMirrored()) [[likely]]
       return real(fd, arguments...);
+    if (!MayLeaveBy(fd)) return Result{-1};
     return Changed(fd, real(fd, arguments...), rwf_flags);
   }
   if constexpr (ActsBefore<RealCall>) real.BeforeAnswer();
-  return Changed(fd, Answer(engine_call(fd, arguments...), real, fd, arguments...), rwf_flags);
+  if (!MayLeaveBy(fd)) return Result{-1};
+  // The file may have become the kernel's in between.
+  const auto held = [real](int to, auto... with) {
+    return MayLeaveBy(to) ? real(to, with...) : Result{-1};
+  };
+  return Changed(fd, Answer(engine_call(fd, arguments...), held, fd, arguments...), rwf_flags);
 }
 
 // OfferPlainly() takes no stack, for it calls nothing but these, last of all.

@@ -17,12 +17,13 @@ namespace nvcache::calls {
 
 template <typename RealCall>
 inline auto Close(int fd, RealCall real) {
-  return Offer(vfs::Close, real, fd);
+  return MayClose(fd) ? Offer(vfs::Close, real, fd) : decltype(real(fd)){-1};
 }
 
 template <typename RealCall>
 inline auto CloseRange(unsigned first, unsigned last, int flags, RealCall real) {
   // The calling thread gets a descriptor table of its own; we have one for the process.
+  if (!MayLeave(vfs::Output::kOther)) return decltype(real(first, last, flags)){-1};
   if ((static_cast<unsigned>(flags) & CLOSE_RANGE_UNSHARE) != 0) TurnOff(vfs::Hindrance::kTables);
   return Answer(vfs::CloseRange(first, last, flags), real, first, last, flags);
 }
@@ -34,11 +35,13 @@ inline auto Dup(int fd, RealCall real) {
 
 template <typename RealCall>
 inline auto Dup2(int from, int to, RealCall real) {
+  if (from != to && !MayClose(to)) return decltype(real(from, to)){-1};
   return AfterNumbering(WithRoom([&] { return Answer(vfs::Dup2(from, to), real, from, to); }));
 }
 
 template <typename RealCall>
 inline auto Dup3(int from, int to, int flags, RealCall real) {
+  if (!MayClose(to)) return decltype(real(from, to, flags)){-1};
   return AfterNumbering(
       WithRoom([&] { return Answer(vfs::Dup3(from, to, flags), real, from, to, flags); }));
 }

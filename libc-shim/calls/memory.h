@@ -42,7 +42,11 @@ template <typename RealCall>
 inline auto Map(size_t length, int protection, int flags, int fd, RealCall real) {
   using Result = decltype(real());
   if ((flags & MAP_ANONYMOUS) != 0) return AfterMap(real(), length, protection, false);
-  const vfs::MapGuard guard(fd, (flags & MAP_TYPE) != MAP_PRIVATE, protection);
+  const bool shared = (flags & MAP_TYPE) != MAP_PRIVATE;
+  if (shared && (protection & PROT_WRITE) != 0 && FromAnswer(vfs::HoldMapping(fd)) < 0) {
+    return AsMapping<Result>(-errno);
+  }
+  const vfs::MapGuard guard(fd, shared, protection);
   if (guard.error() < 0) return AsMapping<Result>(guard.error());
   const Result result = real();
   if (const long address = AddressOf(result); !sys::IsError(address)) {

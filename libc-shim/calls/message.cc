@@ -34,7 +34,9 @@ bool ForEachDescriptor(const msghdr* address, Action action) {
 
 }  // namespace
 
-bool BeforeSend(const msghdr* message) { return ForEachDescriptor(message, ToOthersForGood); }
+bool BeforeSend(const msghdr* message) {
+  return MayLeave(vfs::Output::kSocket) && ForEachDescriptor(message, ToOthersForGood);
+}
 
 void AfterReceive(msghdr* message) {
   ForEachDescriptor(message, [](int fd) {

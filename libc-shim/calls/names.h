@@ -44,6 +44,7 @@ inline long TakeNames([[maybe_unused]] vfs::NameGuard* guard,
 // None of these calls is a cancellation point: the guard is never left behind.
 template <typename RealCall, typename... Names>
 inline auto AroundNames(RealCall real, Names... names) {
+  if (!MayLeave(vfs::Output::kName)) return static_cast<decltype(real())>(-1);
   vfs::UnseenCall unseen;
   unseen.Begin();
   vfs::NameGuard guard;
@@ -61,6 +62,7 @@ inline auto AroundNames(RealCall real, Names... names) {
 //   NameGuard   Make() or the real call: nobody else has the files in a cache, none is written to
 template <typename RealCall, typename Prepare, typename... Names>
 inline auto ChangeNames(RealCall real, Prepare prepare, Names... names) {
+  if (!MayLeave(vfs::Output::kName)) return static_cast<decltype(real())>(-1);
   vfs::Removal removal;  // one of the names at most goes
   long announced = 0;
   static_cast<void>(((names.fate == Fate::kStays ||
@@ -152,18 +154,14 @@ inline auto MakeOtherHere(int dirfd, const char* path, RealCall real) {
     call.MadeByKernel();
     return real();
   }
-  using Result = decltype(real());
-  const long failed = FromAnswer(call.error());
-  if constexpr (std::is_pointer_v<Result>) {
-    return Result{nullptr};
-  } else {
-    return static_cast<Result>(failed);
-  }
+  FromAnswer(call.error());
+  return Failed<decltype(real())>();
 }
 
 // A call that makes a name for what the log has no record of, or makes it where we cannot see.
 template <typename RealCall>
 inline auto MakeOther(int dirfd, const char* path, RealCall real) {
+  if (!MayLeave(vfs::Output::kName)) return Failed<decltype(real())>();
   return Named(MakeOtherHere(dirfd, path, real), Name{dirfd, path});
 }
 

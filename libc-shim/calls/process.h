@@ -110,9 +110,10 @@ inline auto SetGroups(std::initializer_list<uint32_t> wanted, RealCall real) {
   return same ? real() : ChangeRights(real);
 }
 
-// Before a program is started in a new process.
-template <typename RealCall>
-inline auto Spawn(RealCall real) {
+// Before a program is started in a new process. `failed()`: the result where that must not be.
+template <typename RealCall, typename Failure>
+inline auto Spawn(RealCall real, Failure failed) {
+  if (!MayLeave(vfs::Output::kExit)) return static_cast<decltype(real())>(failed());
   vfs::BeforeSpawn();
   return real();
 }
@@ -146,6 +147,7 @@ inline bool FreeProgram(int dirfd, const char* path, int flags) {
 // A program in place of this one. Returns only if it cannot be started. `free` as above.
 template <typename Free, typename RealCall>
 inline auto Replace(Free free, RealCall real) {
+  if (!MayLeave(vfs::Output::kExit)) return decltype(real()){-1};
   vfs::BeforeExec();
   const auto result = UntilNotBusy(-1, free, real);
   vfs::AfterExec();

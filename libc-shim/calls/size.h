@@ -61,6 +61,7 @@ inline auto Syncfs(int fd, RealCall real) {
 
 template <typename RealCall>
 inline auto Ftruncate(int fd, off_t length, RealCall real) {
+  if (!MayLeave(vfs::Output::kFile)) return decltype(real(fd, length)){-1};
   return Changed(fd, Answer(vfs::Ftruncate(fd, length), real, fd, length));
 }
 
@@ -71,6 +72,7 @@ inline auto Truncate(const char* path, RealCall real) {
 
 template <typename RealCall>
 inline auto Fallocate(int fd, int mode, off_t offset, off_t length, RealCall real) {
+  if (!MayLeave(vfs::Output::kFile)) return decltype(real(fd, mode, offset, length)){-1};
   return Changed(fd,
                  Answer(vfs::Fallocate(fd, mode, offset, length), real, fd, mode, offset, length));
 }

@@ -12,7 +12,7 @@ namespace nvcache::calls {
 // other.
 template <typename RealCall>
 inline auto Transfer(int from, bool moves_offset, int to, RealCall real) {
-  if (IsHidden(from) || !ToKernel(to)) return decltype(real()){-1};
+  if (IsHidden(from) || !ToKernel(to) || !MayLeaveBy(to)) return decltype(real()){-1};
   vfs::Publish(from);
   const auto result = real();
   if (moves_offset) vfs::TakeOffset(from);

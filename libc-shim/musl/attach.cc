@@ -83,6 +83,8 @@ int Offer(long number, const long registers[6], int cancellable, long* result) {
 }
 
 void Spawn(int begins) {
+  // No error can be told here: the program is started, and what it says waits as well.
+  if (begins != 0) calls::MayLeave(vfs::Output::kExit);
   if (begins != 0) vfs::BeforeSpawn();
   spawning = begins != 0;
 }

@@ -9,6 +9,7 @@
 
 #include <atomic>
 
+#include "libc-shim/calls/output.h"
 #include "libc-shim/calls/signal.h"
 #include "libc-shim/preload/cpu.h"
 #include "libc-shim/preload/last_stream.h"
@@ -81,6 +82,7 @@ void BeginStreams() {
   if (CatchStreams()) {
     AddLastStream();
   } else {
+    vfs::LeaveUnseen();  // what libc writes for its streams is not seen
     vfs::SayStreamsPass();
   }
 }
@@ -90,7 +92,10 @@ void BeginStreams() {
 void StopLastAtQuickExit() {
   static std::atomic<bool> registered{false};
   if (registered.exchange(true)) return;
-  NVCACHE_REAL(__cxa_at_quick_exit)([](void*) { vfs::Stop(); }, &__dso_handle);
+  const auto stop = [](void*) {
+    if (const int status = calls::ExitStatus(0); status != 0) NVCACHE_REAL(_exit)(status);
+  };
+  NVCACHE_REAL(__cxa_at_quick_exit)(stop, &__dso_handle);
 }
 constexpr Host kHost = {sys::StartThread, sys::JoinThread, ForEachObject,
                         CountLoads,       FindInterposer,  IsSingle};

@@ -15,6 +15,7 @@
 #include <cstring>
 
 #include "libc-shim/calls/descriptor.h"
+#include "libc-shim/calls/output.h"
 #include "libc-shim/preload/stream.h"
 #include "libc-shim/preload/wrapper.h"
 #include "src/sys/kernel.h"
@@ -86,6 +87,7 @@ NVCACHE_EXPORT_ALIAS(__clone, clone);
 
 // The child's standard descriptors have been replaced inside libc.
 NVCACHE_EXPORT int daemon(int keep_directory, int keep_descriptors) noexcept {
+  if (!MayLeave(vfs::Output::kExit)) return -1;
   vfs::Release();  // the parent ends where we cannot see
   const int result = NVCACHE_REAL(daemon)(keep_directory, keep_descriptors);
   if (keep_descriptors == 0) ReleaseStandard();
@@ -129,28 +131,32 @@ NVCACHE_EXPORT int posix_spawn(pid_t* child, const char* path,
                                const posix_spawn_file_actions_t* actions,
                                const posix_spawnattr_t* attributes, char* const arguments[],
                                char* const environment[]) {
-  return Spawn([=] {
-    return UntilNotBusy(
-        ETXTBSY, [=] { return FreePath(path); },
-        [=] {
-          return NVCACHE_REAL(posix_spawn)(child, path, actions, attributes, arguments,
-                                           environment);
-        });
-  });
+  return Spawn(
+      [=] {
+        return UntilNotBusy(
+            ETXTBSY, [=] { return FreePath(path); },
+            [=] {
+              return NVCACHE_REAL(posix_spawn)(child, path, actions, attributes, arguments,
+                                               environment);
+            });
+      },
+      [] { return errno; });
 }
 
 NVCACHE_EXPORT int posix_spawnp(pid_t* child, const char* file,
                                 const posix_spawn_file_actions_t* actions,
                                 const posix_spawnattr_t* attributes, char* const arguments[],
                                 char* const environment[]) {
-  return Spawn([=] {
-    return UntilNotBusy(
-        ETXTBSY, [=] { return FreeFile(file); },
-        [=] {
-          return NVCACHE_REAL(posix_spawnp)(child, file, actions, attributes, arguments,
-                                            environment);
-        });
-  });
+  return Spawn(
+      [=] {
+        return UntilNotBusy(
+            ETXTBSY, [=] { return FreeFile(file); },
+            [=] {
+              return NVCACHE_REAL(posix_spawnp)(child, file, actions, attributes, arguments,
+                                                environment);
+            });
+      },
+      [] { return errno; });
 }
 
 // The new program will have the file under another number.
@@ -161,18 +167,20 @@ NVCACHE_EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t* 
 }
 
 NVCACHE_EXPORT int system(const char* command) {
-  return Spawn([=] { return NVCACHE_REAL(system)(command); });
+  return Spawn([=] { return NVCACHE_REAL(system)(command); }, [] { return -1; });
 }
 
 NVCACHE_EXPORT FILE* popen(const char* command, const char* mode) {
-  return Spawn([=] { return WithRoom([=] { return NVCACHE_REAL(popen)(command, mode); }); });
+  return Spawn([=] { return WithRoom([=] { return NVCACHE_REAL(popen)(command, mode); }); },
+               [] { return nullptr; });
 }
 NVCACHE_EXPORT_ALIAS(_IO_popen, popen);
 
 // $(command)
 NVCACHE_EXPORT int wordexp(const char* words, wordexp_t* result, int flags) {
   if ((flags & WRDE_NOCMD) != 0) return NVCACHE_REAL(wordexp)(words, result, flags);
-  return Spawn([=] { return NVCACHE_REAL(wordexp)(words, result, flags); });
+  return Spawn([=] { return NVCACHE_REAL(wordexp)(words, result, flags); },
+               [] { return WRDE_NOSPACE; });
 }
 
 NVCACHE_EXPORT int execve(const char* path, char* const arguments[],
@@ -261,8 +269,7 @@ NVCACHE_EXPORT int execle(const char* path, const char* first, ...) noexcept {
 // The end. exit() runs our destructor, and quick_exit() what life.cc has registered.
 
 NVCACHE_EXPORT __attribute__((hot)) void _exit(int status) {
-  vfs::Stop();
-  NVCACHE_REAL(_exit)(status);
+  NVCACHE_REAL(_exit)(ExitStatus(status));
   __builtin_unreachable();
 }
 NVCACHE_EXPORT_ALIAS(_Exit, _exit);

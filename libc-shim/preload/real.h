@@ -18,6 +18,7 @@
 #include <ftw.h>
 #include <grp.h>
 #include <linux/aio_abi.h>
+#include <mqueue.h>
 #include <pthread.h>
 #include <pty.h>
 #include <sched.h>
@@ -34,9 +35,11 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/msg.h>
 #include <sys/prctl.h>
 #include <sys/quota.h>
 #include <sys/resource.h>
+#include <sys/sem.h>
 #include <sys/sendfile.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -47,6 +50,7 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <sys/xattr.h>
+#include <syslog.h>
 #include <unistd.h>
 #include <utime.h>
 #include <utmp.h>

@@ -13,6 +13,7 @@
 #include "libc-shim/calls/attributes.h"
 #include "libc-shim/calls/data.h"
 #include "libc-shim/calls/descriptor.h"
+#include "libc-shim/calls/output.h"
 #include "libc-shim/preload/last_stream.h"
 #include "libc-shim/preload/libc_stream.h"
 #include "libc-shim/preload/wrapper.h"
@@ -59,6 +60,10 @@ ssize_t WriteStream(FILE* stream, const void* data, ssize_t count) {
   ssize_t done = 0;
   while (done < count) {
     const auto rest = static_cast<size_t>(count - done);
+    if (!MayLeaveBy(stream->_fileno)) {
+      stream->_flags |= _IO_ERR_SEEN;
+      break;
+    }
     const long answer = vfs::Write(stream->_fileno, bytes + done, rest);
     if (answer == vfs::kNotOurs) {
       done += g_original.write(stream, bytes + done, count - done);
@@ -78,7 +83,7 @@ ssize_t WriteStream(FILE* stream, const void* data, ssize_t count) {
 
 off64_t SeekStream(FILE* stream, off64_t offset, int whence) {
   if (IsLastStream(stream)) {
-    vfs::Stop();
+    if (const int status = ExitStatus(0); status != 0) NVCACHE_REAL(_exit)(status);
     return -1;
   }
   const auto real = [=](int, off_t, int) { return g_original.seek(stream, offset, whence); };

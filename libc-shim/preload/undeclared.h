@@ -6,6 +6,7 @@
 #define NVCACHE_LIBC_SHIM_PRELOAD_UNDECLARED_H_
 
 #include <linux/aio_abi.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 #include <cstdarg>
@@ -28,6 +29,12 @@ ssize_t __read_chk(int fd, void* buffer, size_t count, size_t buffer_size);
 ssize_t __pread64_chk(int fd, void* buffer, size_t count, off64_t offset, size_t buffer_size);
 int __dprintf_chk(int fd, int flag, const char* format, ...);
 int __vdprintf_chk(int fd, int flag, const char* format, va_list arguments);
+void __syslog_chk(int priority, int flag, const char* format, ...);
+void __vsyslog_chk(int priority, int flag, const char* format, va_list arguments);
+
+// Further names of functions that are declared.
+ssize_t __send(int fd, const void* buffer, size_t count, int flags);
+int __connect(int fd, const struct sockaddr* to, unsigned length);
 
 // at_quick_exit
 int __cxa_at_quick_exit(void (*function)(void*), void* library);

@@ -99,12 +99,14 @@ void AddCreate(CLI::App& app, int* status) {
   command->add_option("--size", arguments->size, "Bytes of a new file, as 512M or 1G")
       ->type_name("SIZE");
   const std::map<std::string, uint32_t> kCommit = {{"fsync", pool::kCommitFsync},
-                                                   {"write", pool::kCommitWrite}};
+                                                   {"write", pool::kCommitWrite},
+                                                   {"output", pool::kCommitOutput}};
   command
       ->add_option(
           "--commit", arguments->commit,
           "The pool is mirrored: calls that sync wait for 'nvcache mirror', or all that change "
-          "a file")
+          "a file; output: those by which something leaves the program after a sync, so it gains "
+          "with --exclusive files")
       ->transform(CLI::CheckedTransformer(kCommit));
   command->add_flag("--emulate", arguments->emulate,
                     "Accept memory that is not persistent: writes then survive the death of the\n"

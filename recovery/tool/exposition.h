@@ -17,6 +17,9 @@ namespace nvcache::tool {
 // `name="value"`.
 std::string MetricLabel(std::string_view name, std::string_view value);
 
+// "socket": a kind of pool::Output.
+const char* OutputName(uint32_t output);
+
 class Exposition {
  public:
   // All names begin with `prefix`; all samples have `labels`.
@@ -37,6 +40,8 @@ class Exposition {
   }
   // wait_seconds, a histogram, and waits_failed_total.
   void Waits(const pool::MirrorWaits& waits);
+  // Those of commit at output.
+  void Outputs(const pool::OutputWaits& outputs);
   std::string Take() { return std::move(text_); }
 
  private:

@@ -105,6 +105,7 @@ Journaling FindJournaling(const ScopedPool& pool, const std::string& path) {
   journaling.rounds = pool::Peek(control.rounds);
   journaling.bytes = pool::Peek(control.bytes);
   journaling.waits = pool::MirrorWords(pool.view()).waits();
+  journaling.outputs = pool::MirrorWords(pool.view()).outputs();
   return journaling;
 }
 
@@ -115,6 +116,7 @@ Journaling Between(const Journaling& before, const Journaling& now) {
   between.rounds = since(before.rounds, now.rounds);
   between.bytes = since(before.bytes, now.bytes);
   between.waits = Between(before.waits, now.waits);
+  between.outputs = Between(before.outputs, now.outputs);
   return between;
 }
 
@@ -139,7 +141,7 @@ Json JournalJson(const Journaling& journaling) {
   if (!journaling.there) return nullptr;
   const JournalFile& file = journaling.file;
   Json json = {
-      {"commit", journaling.commit == pool::kCommitWrite ? "write" : "fsync"},
+      {"commit", CommitWord(journaling.commit)},
       {"device", file.device.empty() ? Json() : Json(Printable(file.device))},
       {"file_system", file.device.empty() ? Json() : Json(Printable(file.file_system))},
       {"file_size", file.size},
@@ -153,6 +155,7 @@ Json JournalJson(const Journaling& journaling) {
       {"bytes", journaling.bytes},
       {"bytes_ahead", journaling.ahead}};
   PutWaits(&json, journaling.waits);
+  if (journaling.commit == pool::kCommitOutput) PutOutputs(&json, journaling.outputs);
   return json;
 }
 

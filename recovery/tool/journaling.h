@@ -45,6 +45,7 @@ struct Journaling {
   uint64_t rounds = 0;
   uint64_t bytes = 0;
   pool::MirrorWaits waits = {};
+  pool::OutputWaits outputs = {};
 };
 
 Journaling FindJournaling(const ScopedPool& pool, const std::string& path);

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "recovery/tool/exposition.h"
 #include "src/pool/byte_locks.h"
 
 namespace nvcache::tool {
@@ -50,7 +51,24 @@ Mirroring FindMirroring(const ScopedPool& pool) {
   const pool::Lsn mirrored = words.mirrored(), next = words.next();
   mirroring.lacking = next > mirrored && pool.dirty() ? next - mirrored : 0;
   mirroring.waits = words.waits();
+  mirroring.outputs = words.outputs();
   return mirroring;
+}
+
+const char* CommitWord(uint32_t commit) {
+  return commit == pool::kCommitWrite    ? "write"
+         : commit == pool::kCommitOutput ? "output"
+                                         : "fsync";
+}
+
+std::string OutputsText(const pool::OutputWaits& outputs) {
+  std::string text = Many(outputs.told, "sync was", "syncs were") + " told at once";
+  for (uint32_t i = 0; i < pool::kOutputs; ++i) {
+    if (outputs.counts[i] == 0) continue;
+    text += fmt::format(", {} x {} waited {}", outputs.counts[i], OutputName(i),
+                        Microseconds(outputs.waited[i]));
+  }
+  return text + fmt::format("; at most {} ahead", Microseconds(outputs.longest));
 }
 
 const char* MirrorStateName(uint32_t state) { return StateOf(state).name; }
@@ -83,13 +101,24 @@ void PutWaits(Json* json, const pool::MirrorWaits& waits) {
   (*json)["wait_p99_us"] = count != 0 ? Json(Quantile(waits, 0.99)) : Json();
 }
 
+void PutOutputs(Json* json, const pool::OutputWaits& outputs) {
+  Json kinds = Json::object();
+  for (uint32_t i = 0; i < pool::kOutputs; ++i) {
+    kinds[OutputName(i)] = {{"waits", outputs.counts[i]}, {"waited_us", outputs.waited[i]}};
+  }
+  (*json)["told"] = outputs.told;
+  (*json)["told_longest_us"] = outputs.longest;
+  (*json)["outputs"] = std::move(kinds);
+}
+
 Json MirrorJson(const Mirroring& mirroring) {
   if (mirroring.commit == pool::kCommitOwn) return nullptr;
-  Json json = {{"commit", mirroring.commit == pool::kCommitWrite ? "write" : "fsync"},
+  Json json = {{"commit", CommitWord(mirroring.commit)},
                {"state", MirrorStateName(mirroring.state)},
                {"alive", mirroring.alive},
                {"lacking_lsns", mirroring.lacking}};
   PutWaits(&json, mirroring.waits);
+  if (mirroring.commit == pool::kCommitOutput) PutOutputs(&json, mirroring.outputs);
   return json;
 }
 
@@ -115,6 +144,17 @@ pool::MirrorWaits Between(const pool::MirrorWaits& before, const pool::MirrorWai
   std::transform(std::begin(before.counts), std::end(before.counts), std::begin(now.counts),
                  std::begin(waits.counts), since);
   return waits;
+}
+
+// The longest distance is one since the pool was made.
+pool::OutputWaits Between(const pool::OutputWaits& before, const pool::OutputWaits& now) {
+  const auto since = [](uint64_t from, uint64_t to) { return to >= from ? to - from : to; };
+  pool::OutputWaits outputs = {since(before.told, now.told), now.longest, {}, {}};
+  std::transform(std::begin(before.counts), std::end(before.counts), std::begin(now.counts),
+                 std::begin(outputs.counts), since);
+  std::transform(std::begin(before.waited), std::end(before.waited), std::begin(now.waited),
+                 std::begin(outputs.waited), since);
+  return outputs;
 }
 
 }  // namespace nvcache::tool

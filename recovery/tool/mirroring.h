@@ -20,10 +20,15 @@ struct Mirroring {
   bool alive = false;                  // a process has the mirror's lock
   uint64_t lacking = 0;                // LSNs that a majority of the images need not have yet
   pool::MirrorWaits waits = {};
+  pool::OutputWaits outputs = {};
 };
 
 Mirroring FindMirroring(const ScopedPool& pool);
 
+// The word of `create --commit`.
+const char* CommitWord(uint32_t commit);
+// With commit at output. "fsync" has none.
+std::string OutputsText(const pool::OutputWaits& outputs);
 // "mirrored"; "unknown", if there is no such state.
 const char* MirrorStateName(uint32_t state);
 // One sentence: what a sync does now.
@@ -32,6 +37,8 @@ std::string WaitsText(const pool::MirrorWaits& waits);
 Json MirrorJson(const Mirroring& mirroring);
 // How many there were, and how long, into the fields of a pool with a mirror or a journal.
 void PutWaits(Json* json, const pool::MirrorWaits& waits);
+// The same of commit at output.
+void PutOutputs(Json* json, const pool::OutputWaits& outputs);
 
 uint64_t CountOf(const pool::MirrorWaits& waits);
 // Microseconds that this share of the waits, 0 to 1, was not longer than: the end of a bucket, so
@@ -39,6 +46,7 @@ uint64_t CountOf(const pool::MirrorWaits& waits);
 uint64_t Quantile(const pool::MirrorWaits& waits, double share);
 // The waits since `before`; all of them, if that is of another pool.
 pool::MirrorWaits Between(const pool::MirrorWaits& before, const pool::MirrorWaits& now);
+pool::OutputWaits Between(const pool::OutputWaits& before, const pool::OutputWaits& now);
 
 }  // namespace nvcache::tool
 

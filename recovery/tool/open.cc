@@ -44,8 +44,14 @@ void CreatePool(const std::string& path, const pool::CreateOptions& options) {
 }
 
 Level DiskLevel(uint32_t commit) {
-  return {"disk", commit == pool::kCommitWrite ? "each write survives a power failure"
-                                               : "what a program syncs survives a power failure"};
+  switch (commit) {
+    case pool::kCommitWrite:
+      return {"disk", "each write survives a power failure"};
+    case pool::kCommitOutput:
+      return {"disk", "what anybody can have heard was synced survives a power failure"};
+    default:
+      return {"disk", "what a program syncs survives a power failure"};
+  }
 }
 
 Level LevelOf(const ScopedPool& pool) {
@@ -60,6 +66,9 @@ Level LevelOf(const pool::Pool& pool) {
       return {"mirrored", "what a program syncs survives the loss of this machine's memory"};
     case pool::kCommitWrite:
       return {"mirrored", "each write survives the loss of this machine's memory"};
+    case pool::kCommitOutput:
+      return {"mirrored",
+              "what anybody can have heard was synced survives the loss of this machine's memory"};
     default:
       break;
   }

@@ -94,10 +94,12 @@ std::string MetricsText(const Report& report) {
   if (report.journaling.there) {
     AddJournal(report.journaling, &metrics);
     metrics.Waits(report.journaling.waits);
+    if (report.journaling.commit == pool::kCommitOutput) metrics.Outputs(report.journaling.outputs);
   }
   if (report.mirroring.commit != pool::kCommitOwn) {
     AddMirror(report.mirroring, &metrics);
     metrics.Waits(report.mirroring.waits);
+    if (report.mirroring.commit == pool::kCommitOutput) metrics.Outputs(report.mirroring.outputs);
   }
   return metrics.Take();
 }

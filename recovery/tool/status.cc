@@ -189,11 +189,15 @@ void PrintText(const Report& report) {
     line("mirror", MirrorText(mirroring));
     line("images", fmt::format("lack {}", Many(mirroring.lacking, "LSN", "LSNs")));
     line("waits", WaitsText(mirroring.waits));
+    if (mirroring.commit == pool::kCommitOutput) line("outputs", OutputsText(mirroring.outputs));
   }
   if (report.journaling.there) {
     line("journal", DiskText(report.journaling.file));
     line("", JournalText(report.journaling));
     if (report.journaling.has_memory) line("waits", WaitsText(report.journaling.waits));
+    if (report.journaling.has_memory && report.journaling.commit == pool::kCommitOutput) {
+      line("outputs", OutputsText(report.journaling.outputs));
+    }
   }
   line("errors", ErrorText(report));
   line("created", Time(report.superblock.created));

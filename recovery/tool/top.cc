@@ -197,6 +197,7 @@ std::string PendingText(const Pending& pending) {
 Mirroring MirroringOf(const View& view) {
   Mirroring mirroring = view.now.mirroring;
   mirroring.waits = Between(view.before.mirroring.waits, mirroring.waits);
+  mirroring.outputs = Between(view.before.mirroring.outputs, mirroring.outputs);
   return mirroring;
 }
 
@@ -205,6 +206,11 @@ std::string MirrorLine(const View& view) {
   return fmt::format("mirror   {}, {}; images lack {}; {}", MirrorStateName(mirroring.state),
                      mirroring.alive ? "running" : "none is running",
                      Many(mirroring.lacking, "LSN", "LSNs"), WaitsText(mirroring.waits));
+}
+
+// With commit at output.
+std::string OutputsLine(const pool::OutputWaits& outputs) {
+  return "outputs  " + OutputsText(outputs);
 }
 
 // The same of the journal: what has happened since the look before.
@@ -264,6 +270,11 @@ std::vector<std::string> Head(const View& view) {
   };
   if (view.now.mirroring.commit != pool::kCommitOwn) head.push_back(MirrorLine(view));
   if (view.now.journaling.there) head.push_back(JournalLine(view));
+  if (view.now.mirroring.commit == pool::kCommitOutput) {
+    head.push_back(OutputsLine(MirroringOf(view).outputs));
+  } else if (view.now.journaling.commit == pool::kCommitOutput) {
+    head.push_back(OutputsLine(JournalingOf(view).outputs));
+  }
   head.emplace_back();
   return head;
 }

@@ -58,6 +58,7 @@ void StartOnce() {
   if (getauxval(AT_SECURE) != 0) return;
   // Its calls promise what only the cache keeps.
   vfs::Start(sys::kOwnThreads, environ, settings::WriteBack::kAlways);
+  vfs::LeaveUnseen();  // the program's other calls are libc's
   pthread_atfork(vfs::BeforeFork, vfs::AfterForkInParent, vfs::AfterForkInChild);
   g_engine = Engine::kStarted;
 }

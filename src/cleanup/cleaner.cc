@@ -490,6 +490,7 @@ long Cleaner::EraseAgain(CachedFile& file) {
                            static_cast<off_t>(erasure.begin),
                            static_cast<off_t>(erasure.end - erasure.begin));
   });
+  writer_.Hold();
   uint64_t least = size;
   file.erasures.ForEach([&](const Erasure& erasure) {
     if (erasure.end == Erasure::kToTheEnd) least = std::min(least, erasure.begin);

@@ -38,6 +38,7 @@ void KernelWriter::Write() {
 // from the front to the end, as the call would have done. If the kernel refuses the call before a
 // batch, the note stays one run too high until the batch says that the file fails: no harm is done.
 long KernelWriter::WriteRun(CachedFile& file, const Place* records, uint32_t count) {
+  Hold();
   const auto begins = [](void* self, Lsn lsn) {
     static_cast<KernelWriter*>(self)->NoteWritten(lsn);
   };

@@ -58,6 +58,10 @@ class KernelWriter {
   // Whether bytes can be brought to the file: its descriptor is its own, and the kernel has made
   // its erasures. 0, or a negated errno.
   long Check(dramcache::CachedFile& file) const;
+  // What the kernel gets must not come before that which lets the log go on (docs/disk.md).
+  void Hold() const {
+    if (calls_.hold != nullptr) calls_.hold();
+  }
   long CheckDescriptor(dramcache::CachedFile& file) const {
     return calls_.check != nullptr ? calls_.check(file) : 0;
   }

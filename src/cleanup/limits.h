@@ -20,7 +20,7 @@ struct Limits {
 };
 
 // The thread calls these functions of its process. It does so without locks, but for `file_of`,
-// `check` and `cover`. Any but the first may be null, `cover` if no file is handed over.
+// `check`, `hold` and `cover`. Any but the first may be null, `cover` if no file is handed over.
 struct Calls {
   // The file with a number that some file had when it was added. Its memory is a file's for ever.
   dramcache::CachedFile& (*file_of)(uint32_t number) = nullptr;
@@ -28,6 +28,8 @@ struct Calls {
   // for each batch that the file is in, and before records are written back ahead of one. Null: it
   // always is.
   long (*check)(dramcache::CachedFile&) = nullptr;
+  // The kernel is about to get bytes of a file, or a cut. With locks.
+  void (*hold)() = nullptr;
   // The batch has written the file's pages, and is about to sync it. Not if they were refused.
   void (*written)(dramcache::CachedFile&) = nullptr;
   // Some file has nothing pending any more.

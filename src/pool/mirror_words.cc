@@ -30,6 +30,22 @@ void Change(uint32_t& word) {
   sys::Call(SYS_futex, sys::Address(&word), FUTEX_WAKE, INT_MAX);
 }
 
+// One that has begun counts.
+uint64_t Microseconds(uint64_t ns) { return (ns + 999) / 1000; }
+
+void Add(uint64_t& counter, uint64_t n) {
+  std::atomic_ref(counter).fetch_add(n, std::memory_order_relaxed);
+}
+
+uint64_t Get(uint64_t& counter) { return std::atomic_ref(counter).load(std::memory_order_relaxed); }
+
+// Never down.
+void Raise(uint64_t& word, uint64_t to) {
+  const std::atomic_ref raised(word);
+  for (uint64_t seen = raised.load(); seen < to && !raised.compare_exchange_weak(seen, to);) {
+  }
+}
+
 }  // namespace
 
 void MirrorWords::AwaitTurn(uint32_t seen, uint64_t timeout_ns) const {
@@ -42,23 +58,52 @@ void MirrorWords::AwaitBell(uint32_t seen, uint64_t timeout_ns) const {
   Await(shared_.mirror_bell, seen, timeout_ns);
 }
 
-// A microsecond that has begun counts.
 void MirrorWords::CountWait(uint64_t ns, bool failed) const {
-  const auto add = [](uint64_t& counter, uint64_t n) {
-    std::atomic_ref(counter).fetch_add(n, std::memory_order_relaxed);
-  };
-  if (failed) return add(shared_.mirror_failed, 1);
-  const uint64_t us = (ns + 999) / 1000;
-  add(shared_.mirror_waited, us);
-  add(shared_.mirror_waits[MirrorBucket(us)], 1);
+  if (failed) return Add(shared_.mirror_failed, 1);
+  const uint64_t us = Microseconds(ns);
+  Add(shared_.mirror_waited, us);
+  Add(shared_.mirror_waits[MirrorBucket(us)], 1);
+}
+
+// The LSN is drawn as by one who waits (MirrorWait): a round whose bound is above it was begun when
+// the groups were committed. `told_since` comes before `told`: whoever finds the one has the other.
+bool MirrorWords::Tell(uint64_t now, uint64_t ahead_ns) const {
+  if (IsTold()) {
+    NoteAhead(now);
+    if (now - std::min(now, told_since()) >= ahead_ns) return false;
+  } else {
+    Of(shared_.told_since).store(now);
+  }
+  Raise(shared_.told, Draw() + 1);
+  Add(shared_.told_syncs, 1);
+  if (Of(shared_.told_asleep).load() != 0 && Of(shared_.told_asleep).exchange(0) != 0) {
+    Change(shared_.bell);
+  }
+  return true;
+}
+
+void MirrorWords::NoteAhead(uint64_t now) const {
+  Raise(shared_.told_longest, (now - std::min(now, told_since())) / 1000);
+}
+
+void MirrorWords::CountOutput(Output output, uint64_t now, uint64_t ns) const {
+  NoteAhead(now);
+  Add(shared_.output_waits[static_cast<uint32_t>(output)], 1);
+  Add(shared_.output_waited[static_cast<uint32_t>(output)], Microseconds(ns));
+}
+
+OutputWaits MirrorWords::outputs() const {
+  OutputWaits outputs = {Get(shared_.told_syncs), Get(shared_.told_longest), {}, {}};
+  for (uint32_t i = 0; i < kOutputs; ++i) {
+    outputs.counts[i] = Get(shared_.output_waits[i]);
+    outputs.waited[i] = Get(shared_.output_waited[i]);
+  }
+  return outputs;
 }
 
 MirrorWaits MirrorWords::waits() const {
-  const auto get = [](uint64_t& counter) {
-    return std::atomic_ref(counter).load(std::memory_order_relaxed);
-  };
-  MirrorWaits waits = {get(shared_.mirror_failed), get(shared_.mirror_waited), {}};
-  for (uint32_t i = 0; i < kMirrorBuckets; ++i) waits.counts[i] = get(shared_.mirror_waits[i]);
+  MirrorWaits waits = {Get(shared_.mirror_failed), Get(shared_.mirror_waited), {}};
+  for (uint32_t i = 0; i < kMirrorBuckets; ++i) waits.counts[i] = Get(shared_.mirror_waits[i]);
   return waits;
 }
 

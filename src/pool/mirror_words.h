@@ -6,6 +6,8 @@
 //   mirror_state, mirrored, mirror_turn   the mirror's. The turn changes after the others have
 //   mirror_bell                           the programs'. It changes when one begins to wait
 //   mirror_failed, _waited, _waits        the programs', for people
+//   told, told_since                      the programs': syncs that did not wait, with commit at
+//                                         output
 #ifndef NVCACHE_POOL_MIRROR_WORDS_H_
 #define NVCACHE_POOL_MIRROR_WORDS_H_
 
@@ -33,6 +35,14 @@ struct MirrorWaits {
   uint64_t counts[kMirrorBuckets];
 };
 
+// The same of commit at output.
+struct OutputWaits {
+  uint64_t told;     // syncs
+  uint64_t longest;  // microseconds that one was ahead
+  uint64_t counts[kOutputs];
+  uint64_t waited[kOutputs];  // microseconds
+};
+
 class MirrorWords {
  public:
   // The view outlives it.
@@ -52,6 +62,21 @@ class MirrorWords {
   // A call has waited for so long, and may return, or `failed`.
   void CountWait(uint64_t ns, bool failed) const;
 
+  // Commit at output. A sync whose groups are committed is told that it has succeeded: false, if
+  // it has to wait, for something that was told has been ahead of the images for `ahead_ns`.
+  bool Tell(uint64_t now, uint64_t ahead_ns) const;
+  // The images lack some of what was told. What they have to reach: told().
+  bool IsTold() const {
+    return Of(shared_.told).load(std::memory_order_acquire) >
+           Of(shared_.mirrored).load(std::memory_order_acquire);
+  }
+  Lsn told() const { return Of(shared_.told).load(); }
+  uint64_t told_since() const { return Of(shared_.told_since).load(); }
+  // The checkpointer: the next sync that is told wakes it, by the bell of the seats.
+  void SleepUntilTold() const { Of(shared_.told_asleep).store(1); }
+  // An output of that kind has waited for so long.
+  void CountOutput(Output output, uint64_t now, uint64_t ns) const;
+
   // The mirror's side. The position never goes down.
   void SetState(uint32_t state) const;
   void SetMirrored(Lsn position) const;
@@ -65,9 +90,12 @@ class MirrorWords {
 
   // For people.
   MirrorWaits waits() const;
+  OutputWaits outputs() const;
   uint64_t taken() const { return Of(shared_.taken).load(std::memory_order_relaxed); }
 
  private:
+  void NoteAhead(uint64_t now) const;
+
   template <typename Integer>
   static std::atomic_ref<Integer> Of(Integer& field) {
     return std::atomic_ref(field);

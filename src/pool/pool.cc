@@ -268,7 +268,7 @@ bool Pool::CheckSuperblock(uint64_t size, Problem* problem) const {
     return Fail(problem, path(), EPROTO, "has another geometry than a pool of its size",
                 "use the NVCache that made it");
   }
-  if (s.commit > kCommitWrite) {
+  if (s.commit > kCommitOutput) {
     return Fail(problem, path(), EPROTO, "waits for its mirror in a way that is not known",
                 "use the NVCache that made it");
   }

@@ -116,6 +116,8 @@ void Seats::Clear(Lsn next, Lsn through) {
   Store(shared().answer, kNoAnswer);
   // Its mirror has ended, for that has a seat; and LSNs may go back. The mirror's state stays.
   Store(shared().mirrored, Lsn{0});
+  // All that was told is in the files.
+  Store(shared().told, Lsn{0});
   next_lsn().store(next);
 }
 

@@ -16,6 +16,10 @@ namespace nvcache::pool {
 // were longer than those of the one before; the last one counts all that were longer still.
 inline constexpr uint32_t kMirrorBuckets = 30;
 
+// SharedState::output_waits has one for each kind of output (docs/disk.md).
+enum class Output : uint32_t { kSocket, kPipe, kFile, kName, kExit, kOther };
+inline constexpr uint32_t kOutputs = 6;
+
 struct alignas(64) SharedState {
   Lsn next;                 // the LSN that is drawn next
   uint8_t unused[56];       // a line for itself
@@ -38,7 +42,13 @@ struct alignas(64) SharedState {
   uint32_t mirror_bell;   // changes when a program begins to wait; the mirror sleeps on it
   uint64_t taken;         // how many segments logs have taken: never goes back
   uint32_t segments_end;  // no log has ever taken a segment from there on
-  uint8_t unused_of_mirror[28];  // so that counting does not touch the line above
+  // Commit at output (docs/disk.md#commit-at-output). 1: the checkpointer sleeps until a sync is
+  // told.
+  uint32_t told_asleep;
+  Lsn told;             // `mirrored` has to reach it: a sync of what lies below was told without
+                        // waiting
+  uint64_t told_since;  // monotonic ns when the first one was told that `mirrored` has not reached
+  uint8_t unused_of_mirror[8];  // so that counting does not touch the line above
   // How long calls waited for the mirror, a real sync included, since the pool was made: of those
   // that succeeded, their number by how long it was, and the sum of that in microseconds; and how
   // many failed. Each only goes up, by an addition of its own: a reader may see one of them before
@@ -46,6 +56,13 @@ struct alignas(64) SharedState {
   uint64_t mirror_failed;
   uint64_t mirror_waited;
   uint64_t mirror_waits[kMirrorBuckets];
+  // The same of commit at output: syncs that were told; the longest that one was ahead of the
+  // images, as far as somebody looked, in microseconds; and by kind, how many outputs have waited,
+  // and the sum of that in microseconds.
+  uint64_t told_syncs;
+  uint64_t told_longest;
+  uint64_t output_waits[kOutputs];
+  uint64_t output_waited[kOutputs];
 };
 static_assert(offsetof(SharedState, next) == 0);
 static_assert(offsetof(SharedState, unused) == 8);
@@ -65,11 +82,18 @@ static_assert(offsetof(SharedState, mirrored) == 136);
 static_assert(offsetof(SharedState, mirror_bell) == 144);
 static_assert(offsetof(SharedState, taken) == 152);
 static_assert(offsetof(SharedState, segments_end) == 160);
-static_assert(offsetof(SharedState, unused_of_mirror) == 164);
+static_assert(offsetof(SharedState, told_asleep) == 164);
+static_assert(offsetof(SharedState, told) == 168);
+static_assert(offsetof(SharedState, told_since) == 176);
+static_assert(offsetof(SharedState, unused_of_mirror) == 184);
 static_assert(offsetof(SharedState, mirror_failed) == 192);
 static_assert(offsetof(SharedState, mirror_waited) == 200);
 static_assert(offsetof(SharedState, mirror_waits) == 208);
-static_assert(sizeof(SharedState) == 448 && kSharedOffset + sizeof(SharedState) <= kSeatsOffset);
+static_assert(offsetof(SharedState, told_syncs) == 448);
+static_assert(offsetof(SharedState, told_longest) == 456);
+static_assert(offsetof(SharedState, output_waits) == 464);
+static_assert(offsetof(SharedState, output_waited) == 512);
+static_assert(sizeof(SharedState) == 576 && kSharedOffset + sizeof(SharedState) <= kSeatsOffset);
 
 // SharedState::answer.
 inline constexpr uint32_t kNoAnswer = 0;

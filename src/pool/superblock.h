@@ -24,7 +24,7 @@ struct Superblock {
   uint32_t segment_count;
   uint32_t page_size;  // kPageSize
   uint32_t unit_size;  // kUnitSize
-  uint32_t commit;     // kCommitOwn, kCommitFsync or kCommitWrite
+  uint32_t commit;     // kCommitOwn and its like
   uint32_t zero;
   uint32_t crc;  // CRC-32C of the bytes before it
 };
@@ -50,6 +50,8 @@ static_assert(kSuperblockCopyOffset % 64 == 0 &&
 inline constexpr uint32_t kCommitOwn = 0;    // nothing: the pool is not mirrored
 inline constexpr uint32_t kCommitFsync = 1;  // calls that promise durability
 inline constexpr uint32_t kCommitWrite = 2;  // all calls that change a file or a name
+// Those by which something leaves the program, after a call that promises durability.
+inline constexpr uint32_t kCommitOutput = 3;
 
 // A superblock of any version, with what lies behind it.
 using SuperblockBytes = uint8_t[256];

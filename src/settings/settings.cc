@@ -203,6 +203,10 @@ bool Apply(Settings* settings, const char* name, const char* value, sys::Text<48
     return TakeAutoOrNever(&settings->checkpointer, name, value, wrong);
   }
   if (is("HUGE")) return TakeHuge(&settings->huge, name, value, wrong);
+  if (is("AHEAD")) {
+    return TakeNumber(&settings->ahead_ms, 1, kMaxAhead,
+                      "is not a number of milliseconds, 1 to 60000: give one", name, value, wrong);
+  }
   if (is("BATCH_MIN")) {
     return TakeNumber(&settings->batch_min, 1, kMaxBatch,
                       "is not a number of pages, 1 to 1048576: give one", name, value, wrong);

@@ -15,6 +15,7 @@ inline constexpr uint64_t kMinDram = 64u << 10;
 inline constexpr uint64_t kMaxDram = uint64_t{1} << 42;
 inline constexpr uint64_t kMaxFrameDelay = 100000;
 inline constexpr uint64_t kMaxBatch = 1u << 20;
+inline constexpr uint64_t kMaxAhead = 60000;
 inline constexpr uint64_t kAllHuge = ~uint64_t{0};
 
 // Files that are in the log: those that have proved hot, write-through, or write-back where their
@@ -43,6 +44,7 @@ struct Settings {
   bool names = true;           // folders that are synced have their names in the log: NVCACHE_NAMES
   bool checkpointer = true;    // `nvcache run` leaves one behind: NVCACHE_CHECKPOINTER
   uint64_t huge = kAllHuge;    // bytes of an emulated pool that may be huge: NVCACHE_HUGE
+  uint64_t ahead_ms = 10;      // NVCACHE_AHEAD: what was told may be ahead of a journal for so long
   uint64_t batch_min = 1000;   // NVCACHE_BATCH_MIN, pages, about, that start a batch
   uint64_t batch_max = 10000;  // NVCACHE_BATCH_MAX, pages of a batch
   uint64_t batch_delay_ms = 50;  // NVCACHE_BATCH_DELAY, ms after which fewer start one, too

@@ -8,6 +8,7 @@
 // hears of those who want room.
 #include "src/vfs/checkpointer.h"
 
+#include <algorithm>
 #include <atomic>
 
 #include "src/pool/mirror_words.h"
@@ -69,7 +70,8 @@ bool Checkpointer::Run(const Host& threads, char** environment, int post) {
     if (!engine.attached() && !host_.stays && now - used_ >= kIdleNs) break;
     const bool soon =
         seats.MustHurry() || MustLeaveJournal() || (engine.attached() && seats.CountLeft() > 0);
-    seats.AwaitBell(bell, seats.AnybodyCaches() ? kCachedLookNs : soon ? kShortLookNs : kLookNs);
+    const uint64_t look = seats.AnybodyCaches() ? kCachedLookNs : soon ? kShortLookNs : kLookNs;
+    seats.AwaitBell(bell, engine.attached() ? std::min(look, engine.mirror.KeepAhead(true)) : look);
   }
   End();
   return !IsFinal(engine.stage());

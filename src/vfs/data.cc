@@ -193,6 +193,7 @@ bool PromisesSync(const WriteCall& call, const Description& description) {
 
 // The kernel's own call, to a file that it has.
 long CallKernel(const WriteCall& call) {
+  engine.mirror.AwaitTold();
   const long iov = sys::Address(call.iov);
   if (call.flags == 0 && call.offset == nullptr) {
     return sys::Call(SYS_writev, call.fd, iov, call.count);

@@ -13,6 +13,7 @@
 #include "src/vfs/engine/states.h"
 #include "src/vfs/engine/through.h"
 #include "src/vfs/life.h"
+#include "src/vfs/output.h"
 #include "src/vfs/unseen.h"
 
 namespace nvcache::vfs {
@@ -201,6 +202,7 @@ long Protect(const void* address, size_t length, int protection) {
       file = engine.mappings.Find(RangeOf(address, length), IsWatched);
     }
     if (file == nullptr) return 0;
+    if (long error = LeaveUnseen(); error < 0) return error;
     if (long error = PassThroughMapped(*file); error < 0) return error;
   }
 }

@@ -13,6 +13,7 @@
 #include "src/vfs/lend.h"
 #include "src/vfs/mirrored.h"
 #include "src/vfs/open.h"
+#include "src/vfs/output.h"
 
 namespace nvcache::vfs {
 
@@ -133,7 +134,11 @@ void SayStreamsPass() {
   if (engine.active() && engine.settings.stdio) engine.notice.Hinder(lease::Hindrance::kStreams);
 }
 
-[[gnu::hot]] void Stop() { engine.Stop(); }
+[[gnu::hot]] bool Stop() {
+  const bool kept = HoldOutput(Output::kExit) == 0;
+  engine.Stop();
+  return kept;
+}
 
 namespace {
 

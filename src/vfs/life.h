@@ -47,8 +47,10 @@ void SayStreamsPass();
 
 // Brings the log to the files (unless NVCACHE_DRAIN_AT_EXIT=0): to the disk, or to the kernel where
 // another process will see to the rest. Every file is the kernel's then, and the pool is released.
-// The program's exit; calls that come later go to the kernel.
-void Stop();
+// The program's exit; calls that come later go to the kernel. With commit at output, it waits until
+// others may hear that the program has ended; false: they must not, for what it was told of its
+// syncs cannot be kept.
+bool Stop();
 
 // mlockall and munlockall: the program's memory is locked, and not the engine's tables.
 long LockMemory(int flags);

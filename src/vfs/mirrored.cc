@@ -78,16 +78,16 @@ bool PromisesDurability(int fd, int rwf_flags) {
   return flags >= 0 && (flags & O_DSYNC) != 0;
 }
 
-long AwaitMirrorOf(int fd) { return IsMirrored() ? engine.mirror.Await(SyncForReal, fd) : 0; }
+long AwaitMirrorOf(int fd) { return IsMirrored() ? engine.mirror.Promise(SyncForReal, fd) : 0; }
 
-long AwaitMirrorOfAll() { return IsMirrored() ? engine.mirror.Await(SyncAllForReal, -1) : 0; }
+long AwaitMirrorOfAll() { return IsMirrored() ? engine.mirror.Promise(SyncAllForReal, -1) : 0; }
 
 long AwaitMirrorOfChange(int fd, int rwf_flags) {
   if (!IsMirrored()) return 0;
   const bool all = ChangesAwaitMirror(), waits = all || PromisesDurability(fd, rwf_flags);
   if (!waits || !IsRegular(fd)) return 0;
   const long error = all ? SyncNow(fd) : 0;
-  return error < 0 ? error : engine.mirror.Await(SyncForReal, fd);
+  return error < 0 ? error : engine.mirror.Promise(SyncForReal, fd);
 }
 
 long AwaitMirrorOfOpen(int fd) { return ChangesAwaitMirror() ? AwaitMirrorOfChange(fd, 0) : 0; }

@@ -11,6 +11,7 @@
 #include "src/vfs/engine/settle.h"
 #include "src/vfs/engine/states.h"
 #include "src/vfs/engine/through.h"
+#include "src/vfs/output.h"
 #include "src/vfs/sizes.h"
 #include "src/vfs/unseen.h"
 
@@ -109,7 +110,12 @@ long Look(int dirfd, const char* path, int flags, uint64_t resolve, sys::BornSta
 // Opening a fifo waits for somebody, who may need the lock first; nothing of it can be truncated.
 OpenGuard::OpenGuard(int dirfd, const char* path, int flags, mode_t mode, uint64_t resolve,
                      bool plain)
-    : flags_(flags), path_(path), names_((flags & O_CREAT) != 0), dirfd_(dirfd) {
+    : error_(HoldsOutputs() ? HoldOpen(dirfd, path, flags) : 0),
+      flags_(flags),
+      path_(path),
+      names_((flags & O_CREAT) != 0),
+      dirfd_(dirfd) {
+  if (error_ < 0) return;
   if (!engine.active() && !sys::IsSharing()) return;
   if (IsHotFromTheStart() && Writes(flags) && !sys::IsSharing()) engine.callers.Know();
   if (!SeesPaths()) {

@@ -62,12 +62,12 @@ class OpenGuard {
   long OpenThere();
   static long Cut(int fd);
 
+  long error_;  // first: what the others hold is not held while the open waits
   int flags_;
   const char* path_;
   NameCall names_;
   Claim by_path_;
   Claim by_descriptor_;
-  long error_ = 0;
   bool locked_ = false;
   bool cuts_ = false;          // file_ has something to cut off
   bool replaces_ = false;      // by Replace()

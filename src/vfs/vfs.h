@@ -29,6 +29,7 @@
 #include "src/vfs/locks.h"
 #include "src/vfs/names.h"
 #include "src/vfs/open.h"
+#include "src/vfs/output.h"
 #include "src/vfs/sizes.h"
 #include "src/vfs/sync.h"
 #include "src/vfs/unseen.h"

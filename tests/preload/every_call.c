@@ -18,6 +18,7 @@
 #include <linux/capability.h>
 #include <linux/fs.h>
 #include <linux/openat2.h>
+#include <mqueue.h>
 #include <pty.h>
 #include <stdarg.h>
 #include <sys/epoll.h>
@@ -27,12 +28,15 @@
 #include <sys/fsuid.h>
 #include <sys/inotify.h>
 #include <sys/mount.h>
+#include <sys/msg.h>
 #include <sys/quota.h>
+#include <sys/sem.h>
 #include <sys/signalfd.h>
 #include <sys/swap.h>
 #include <sys/timerfd.h>
 #include <sys/un.h>
 #include <sys/xattr.h>
+#include <syslog.h>
 #include <utime.h>
 #include <utmp.h>
 #include <utmpx.h>
@@ -96,6 +100,10 @@ off64_t old_llseek(int, off64_t, int);
 __asm__(".symver old_llseek, llseek@GLIBC_2.2.5");  // old binaries only
 int __dprintf_chk(int, int, const char*, ...);
 int __vdprintf_chk(int, int, const char*, va_list);
+void __syslog_chk(int, int, const char*, ...);
+void __vsyslog_chk(int, int, const char*, va_list);
+ssize_t __send(int, const void*, size_t, int);
+int __connect(int, const struct sockaddr*, socklen_t);
 FILE* _IO_fopen(const char*, const char*);
 FILE* _IO_fdopen(int, const char*);
 int _IO_fclose(FILE*);
@@ -129,6 +137,11 @@ int __cxa_at_quick_exit(void (*)(void*), void*);
 #define old_llseek lseek
 #define __dprintf_chk(fd, flag, ...) dprintf(fd, __VA_ARGS__)
 #define __vdprintf_chk(fd, flag, format, arguments) vdprintf(fd, format, arguments)
+#define __syslog_chk(priority, flag, ...) syslog(priority, __VA_ARGS__)
+#define __vsyslog_chk(priority, flag, format, arguments) vsyslog(priority, format, arguments)
+#define __send send
+#define __connect connect
+#define tgkill(process, thread, signal) syscall(SYS_tgkill, process, thread, signal)
 #define _IO_fopen fopen
 #define _IO_fdopen fdopen
 #define _IO_fclose fclose
@@ -677,6 +690,70 @@ static void check_messages(void) {
   if (got < 0) got = open("h", O_RDWR);
   SHOW(write(got, "H", 1), close(got) | close(here));
   show_file("h");
+}
+
+// Nothing but what leaves the program.
+static void check_leaving(void) {
+  title("what leaves");
+  int pair[2], ends[2], more[2];
+  char bytes[16];
+  struct iovec iov = {"bytes", 5}, to = {bytes, 5};
+  struct sockaddr_un name = {AF_UNIX, "socket"};
+  const struct sockaddr* at = (const struct sockaddr*)&name;
+  SHOW(socketpair(AF_UNIX, SOCK_DGRAM, 0, pair), pipe(ends), pipe(more));
+  SHOW(__send(pair[0], "one", 3, 0), sendto(pair[0], "two", 3, 0, NULL, 0), send(-1, "x", 1, 0));
+  SHOW(syscall(SYS_sendto, pair[0], "six", 3, 0, NULL, 0), read(pair[1], bytes, 16));
+  SHOW(shutdown(pair[0], SHUT_WR), send(pair[0], "x", 1, MSG_NOSIGNAL),
+       syscall(SYS_shutdown, -1, 0));
+  const int bound = socket(AF_UNIX, SOCK_STREAM, 0), other = socket(AF_UNIX, SOCK_STREAM, 0);
+  SHOW(bind(bound, at, sizeof(name)), listen(bound, 1), connect(other, at, sizeof(name)));
+  SHOW(syscall(SYS_bind, -1, 0, 0), syscall(SYS_listen, -1, 0), syscall(SYS_connect, -1, 0, 0));
+  SHOW(__connect(-1, at, sizeof(name)));
+  SHOW(close(bound) + close(other), unlink("socket"), close(pair[0]) + close(pair[1]));
+  SHOW(vmsplice(ends[1], &iov, 1, 0), tee(ends[0], more[1], 5, 0), syscall(SYS_tee, -1, -1, 1, 0));
+  SHOW(syscall(SYS_vmsplice, -1, &iov, 1, 0), read(more[0], bytes, 16));
+  show_bytes("through the pipes", bytes, 5);
+  const int event = eventfd(0, 0);
+  SHOW(eventfd_write(event, 3), read(event, bytes, 8), eventfd_write(-1, 1), close(event));
+  FILE* pipe_to = popen("cat >/dev/null", "w");
+  SHOW(fputs("gone", pipe_to) >= 0, pclose(pipe_to));
+  const struct {
+    long type;
+    char text[8];
+  } message = {1, "text"};
+  const int queue = msgget(IPC_PRIVATE, 0600), set = semget(IPC_PRIVATE, 1, 0600);
+  struct sembuf up = {0, 1, 0};
+  SHOW(msgsnd(queue, &message, 4, 0), msgsnd(-1, &message, 4, 0), msgctl(queue, IPC_RMID, NULL));
+  SHOW(semop(set, &up, 1), semtimedop(set, &up, 1, NULL), semctl(set, 0, GETVAL),
+       semctl(set, 0, IPC_RMID));
+  SHOW(syscall(SYS_msgsnd, -1, &message, 4, 0), syscall(SYS_semop, -1, &up, 1),
+       syscall(SYS_semtimedop, -1, &up, 1, 0));
+  SHOW(mq_send(-1, "x", 1, 0), mq_timedsend(-1, "x", 1, 0, NULL),
+       syscall(SYS_mq_timedsend, -1, "x", 1, 0, NULL));
+  const union sigval value = {0};
+  const pid_t self = getpid();
+  SHOW(kill(self, 0), killpg(getpgrp(), 0), kill(self, 1000), syscall(SYS_kill, self, 0));
+  signal(SIGUSR2, SIG_IGN);
+  SHOW(sigqueue(self, SIGUSR2, value), syscall(SYS_tgkill, self, self, 0),
+       syscall(SYS_rt_sigqueueinfo, self, 1000, NULL));
+  SHOW(tgkill(self, self, 0), syscall(SYS_pidfd_send_signal, -1, 0, NULL, 0));
+  SHOW(syscall(SYS_rt_tgsigqueueinfo, self, self, 1000, NULL));
+  SHOW(process_vm_writev(self, &iov, 1, &to, 1, 0),
+       syscall(SYS_process_vm_writev, self, &iov, 1, &to, 1, 1));
+  show_bytes("memory", bytes, 5);
+  syslog(LOG_DEBUG, "%s", "nobody need hear it");
+  __syslog_chk(LOG_DEBUG, 1, "%s", "nor this");
+  for (int i = 0; i < 2; ++i) close(ends[i]), close(more[i]);
+}
+
+static void log_by_list(const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  vsyslog(LOG_DEBUG, format, arguments);
+  va_end(arguments);
+  va_start(arguments, format);
+  __vsyslog_chk(LOG_DEBUG, 1, format, arguments);
+  va_end(arguments);
 }
 
 static void write_to_d(void* unused) {
@@ -1289,6 +1366,8 @@ int main(int argc, char** argv) {
   check_errors();
   check_lending();
   check_messages();
+  check_leaving();
+  log_by_list("%d", 1);
   check_streams(argv[1]);
   check_processes();
   check_threads();

@@ -192,6 +192,8 @@ bool Attachment::OpenFrames() {
                                   engine.statistics());
 }
 
+void Attachment::WakeThread() { engine.log.Ring(); }
+
 bool Attachment::NeedsThreads() const {
   return IsIdle(engine.stage()) && !threadless_.load() &&
          sys::Now(CLOCK_MONOTONIC) - attached_at_ >= kBusyAfterNs;
@@ -212,6 +214,7 @@ bool Attachment::StartThreads() {
             if (error == 0) LookForOutsiders(file);
             return error;
           },
+      .hold = [] { engine.mirror.AwaitTold(); },
       .written = [](dramcache::CachedFile& file) { NoteWritten(static_cast<File&>(file)); },
       .drained =
           [] {
@@ -220,7 +223,8 @@ bool Attachment::StartThreads() {
       .starved = [] { engine.responder.LookForRoomSoon(); },
       .besides =
           [](bool hurried) {
-            return std::min(engine.responder.WatchName(), engine.checkpoint.Tick(hurried));
+            const uint64_t ahead = engine.mirror.KeepAhead(false);
+            return std::min({engine.responder.WatchName(), engine.checkpoint.Tick(hurried), ahead});
           },
       .cover = [] { return engine.checkpoint.Sync(); },
   };

@@ -40,6 +40,8 @@ class Attachment {
   bool StartThreads();
   // It has been idle for long enough, and is about to log something. Any thread.
   bool NeedsThreads() const;
+  // The cleanup thread looks at all that it has to do. Any time.
+  static void WakeThread();
   // Every file that is cached is given back, and then the pool; `for_good`: every file becomes
   // pass-through, for the engine sees the program's use of them no more. 0, or the error of a
   // file that stays cached, and the pool with it.

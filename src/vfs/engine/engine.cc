@@ -31,6 +31,8 @@ bool Engine::Start(const Host& with, char** environment) {
   if (settings.pool.size() == 0 || !Process::MayCallKernel()) return false;
   caches_files_ = settings.caches();
   callers.Begin();
+  constexpr uint64_t kMillisecond = 1000 * 1000;
+  mirror.SetAhead(settings.ahead_ms * kMillisecond);
   sys::RememberRoot();
   files.Open();
   descriptors.Open();

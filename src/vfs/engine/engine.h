@@ -86,7 +86,7 @@ class Engine {
   Descriptors descriptors;
   Standing standing;
   Process process;
-  Mirror mirror{OwnDescriptors::Track};
+  Mirror mirror{OwnDescriptors::Track, Attachment::WakeThread};
   alignas(kLine) sys::Mutex<sys::Rank::kTable> table_lock;
   alignas(kLine) lease::Leases leases;
   lease::FileTable file_table{leases};

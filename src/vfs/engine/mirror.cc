@@ -6,6 +6,8 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+
 #include "src/pool/view.h"
 #include "src/sys/check.h"
 #include "src/sys/deferral.h"
@@ -22,6 +24,9 @@ namespace nvcache::vfs {
 namespace {
 
 constexpr uint64_t kSayAfterNs = 2ull * 1000 * 1000 * 1000;
+// A leader that has died wakes nobody; one that may not write the journal is not waited for longer.
+constexpr uint64_t kTurnNs = 10 * 1000 * 1000;
+constexpr uint64_t kUnableNs = 1000ull * 1000 * 1000;
 // A change takes two calls of the kernel's, at most.
 constexpr uint64_t kChangeNs = 10 * 1000;
 
@@ -138,7 +143,7 @@ void Mirror::Close(bool kept) {
 
 // Nothing that was read counts unless the generation is the same afterwards. A wait may be counted
 // in words that have just come; that is for people alone.
-long Mirror::Await(long (*sync)(int), int argument) {
+long Mirror::AwaitBy(long (*sync)(int), int argument, bool is_output) {
   const uint64_t begin = sys::Now(CLOCK_MONOTONIC);
   for (;;) {
     const uint32_t generation = generation_.load();
@@ -165,8 +170,9 @@ long Mirror::Await(long (*sync)(int), int argument) {
       if (outcome == Outcome::kFailed) leaving.Begin(words);
       return outcome == Outcome::kLed;
     };
-    const long waited = AwaitMirror(
-        words, [&] { return sync(argument); }, goes_on, lead);
+    const auto sync_now = [&] { return sync(argument); };
+    const long waited = is_output ? AwaitMirror<OutputWait>(words, sync_now, goes_on, lead)
+                                  : AwaitMirror<MirrorWait>(words, sync_now, goes_on, lead);
     const long result = fails ? -EIO : waited;
     if (generation_.load() == generation) {
       words.CountWait(sys::Now(CLOCK_MONOTONIC) - begin, result < 0);
@@ -174,6 +180,86 @@ long Mirror::Await(long (*sync)(int), int argument) {
     }
     if (const long error = sync(argument); error < 0) return error;
   }
+}
+
+long Mirror::Await(long (*sync)(int), int argument) { return AwaitBy(sync, argument, false); }
+
+// ---------------------------------------------------------------------------------------------
+// Commit at output.
+
+long Mirror::Promise(long (*sync)(int), int argument) {
+  return tells() && Tell() ? 0 : Await(sync, argument);
+}
+
+// The state is looked at once more: a journal that has failed meanwhile is left with what is in the
+// log by now, and that has all that the call covers, but it must not count as told afterwards.
+bool Mirror::Tell() {
+  const uint32_t generation = generation_.load();
+  if (IsChanging(generation) || id_.load() == 0) return false;
+  pool::View view;
+  view.base = place_.load();
+  const pool::MirrorWords words(view);
+  if (words.state() != pool::kMirrorMirrored) return false;
+  const bool told = words.Tell(sys::Now(CLOCK_MONOTONIC), ahead_ns_);
+  if (told && keeper_sleeps_.load() && keeper_sleeps_.exchange(false)) wake_();
+  const bool counts = words.state() == pool::kMirrorMirrored && generation_.load() == generation;
+  return told && counts;
+}
+
+long Mirror::AwaitOutput(pool::Output output) {
+  const uint64_t begin = sys::Now(CLOCK_MONOTONIC);
+  const long error = AwaitBy([](int) { return 0L; }, -1, true);
+  pool::View view;
+  view.base = place_.load();
+  const uint64_t end = sys::Now(CLOCK_MONOTONIC);
+  pool::MirrorWords(view).CountOutput(output, end, end - begin);
+  return error;
+}
+
+// No handler of the program's runs, and no state is waited for that others reach only when they
+// have the locks: while a journal is left, the files are written first.
+void Mirror::AwaitToldNow() {
+  const uint32_t generation = generation_.load();
+  if (IsChanging(generation)) return;
+  pool::View view;
+  view.base = place_.load();
+  const pool::MirrorWords words(view);
+  const pool::Lsn told = words.told();
+  const uint64_t begin = sys::Now(CLOCK_MONOTONIC);
+  words.RingBell();
+  const auto lacks = [&] { return words.mirrored() < told && words.told() >= told; };
+  while (generation_.load() == generation && words.state() == pool::kMirrorMirrored && lacks()) {
+    const uint32_t turn = words.turn();
+    using Outcome = pool::JournalLeader::Outcome;
+    const Outcome outcome = lacks() ? Lead(generation) : Outcome::kLed;
+    const bool late = sys::Now(CLOCK_MONOTONIC) - begin >= kUnableNs;
+    if (outcome == Outcome::kFailed || (outcome == Outcome::kUnable && late)) break;
+    if (outcome != Outcome::kLed) words.AwaitTurn(turn, kTurnNs);
+  }
+  const uint64_t end = sys::Now(CLOCK_MONOTONIC);
+  words.CountOutput(pool::Output::kFile, end, end - begin);
+}
+
+// Whoever tells after the flag is set wakes; who has told before is seen.
+uint64_t Mirror::KeepAhead(bool everywhere) {
+  const uint32_t generation = generation_.load();
+  if (commit() != pool::kCommitOutput) return sys::kForever;
+  if (IsChanging(generation) || id_.load() == 0) return ahead_ns_;
+  pool::View view;
+  view.base = place_.load();
+  const pool::MirrorWords words(view);
+  if (words.IsTold() && words.state() == pool::kMirrorMirrored) {
+    const uint64_t now = sys::Now(CLOCK_MONOTONIC);
+    const uint64_t age = now - std::min(now, words.told_since());
+    if (age < ahead_ns_) return ahead_ns_ - age;
+    words.RingBell();
+    if (Lead(generation) == pool::JournalLeader::Outcome::kBusy) return ahead_ns_;
+  }
+  const pool::Lsn told = words.told();
+  if (kept_.exchange(told) != told) return ahead_ns_;
+  keeper_sleeps_.store(true);
+  if (everywhere) words.SleepUntilTold();
+  return words.told() == told ? sys::kForever : ahead_ns_;
 }
 
 // ---------------------------------------------------------------------------------------------

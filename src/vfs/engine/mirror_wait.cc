@@ -60,4 +60,30 @@ void MirrorWait::Sleep() const {
   if (!sys::SignalWaits()) words_.AwaitTurn(seen_, kLookNs);
 }
 
+// In the state `real` the disk has what was told before: that is when the state is reached.
+// `joining` comes behind it. Words that were cleared meanwhile are those of a pool whose files have
+// all of it.
+OutputWait::Step OutputWait::Next() {
+  seen_ = words_.turn();
+  switch (words_.state()) {
+    case pool::kMirrorNone:
+    case pool::kMirrorReal:
+    case pool::kMirrorJoining:
+      return Step::kDone;
+    case pool::kMirrorMirrored:
+      if (words_.mirrored() >= told_ || words_.told() < told_) return Step::kDone;
+      if (!rung_) words_.RingBell();
+      rung_ = true;
+      return Step::kSleep;
+    case pool::kMirrorLeaving:
+      return Step::kSleep;
+    default:
+      return Step::kFail;
+  }
+}
+
+void OutputWait::Sleep() const {
+  if (!sys::SignalWaits()) words_.AwaitTurn(seen_, kLookNs);
+}
+
 }  // namespace nvcache::vfs

@@ -42,14 +42,33 @@ class MirrorWait {
   pool::Lsn drawn_ = 0;  // the images have to be above it; 0: not known
 };
 
+// One output's wait (docs/disk.md#commit-at-output), of the same kind: until the images have what
+// was told before it began, or the disk has, and the images count no more.
+class OutputWait {
+ public:
+  using Step = MirrorWait::Step;
+
+  explicit OutputWait(const pool::MirrorWords& words) : words_(words), told_(words.told()) {}
+
+  Step Next();
+  void Synced() {}
+  void Sleep() const;
+
+ private:
+  const pool::MirrorWords& words_;
+  const pool::Lsn told_;
+  uint32_t seen_ = 0;
+  bool rung_ = false;
+};
+
 // `sync()` is what kSync asks for: 0, or a negative errno. `goes_on()` is asked after each sleep;
 // signals may be let in there. Returns 0, where the call may succeed or `goes_on()` has said no; or
 // a negative errno: what sync() has returned, or EIO.
 // `lead()`: where the images are a journal on this machine's disk (docs/disk.md), it brings one
 // forward, and a sleep is not needed; false: somebody else does.
-template <typename Sync, typename GoesOn, typename Lead>
+template <typename Wait = MirrorWait, typename Sync, typename GoesOn, typename Lead>
 long AwaitMirror(const pool::MirrorWords& words, Sync sync, GoesOn goes_on, Lead lead) {
-  MirrorWait wait(words);
+  Wait wait(words);
   for (;;) {
     switch (wait.Next()) {
       case MirrorWait::Step::kDone:

@@ -68,7 +68,9 @@ void Notice::SayLevel() {
   text.Append(pool.path());
   if (is_mirrored) {
     text.Append(pool.has_journal() ? " has a journal on its disk: " : " is mirrored: ");
-    text.Append(commit == pool::kCommitWrite ? "each write" : "what a program syncs");
+    text.Append(commit == pool::kCommitWrite    ? "each write"
+                : commit == pool::kCommitOutput ? "what others hear was synced"
+                                                : "what a program syncs");
     text.Append(pool.has_journal() ? " survives a power failure"
                                    : " survives the loss of this machine's memory");
   } else {

@@ -178,6 +178,7 @@ bool Recovery::AdoptDead(uint64_t patience_ns) {
       return resolved;
     }
     if (!met) engine.file_table.ForgetLook();
+    if (orphans) engine.mirror.AwaitTold();
     resolved = (!orphans || Replay(&replay::ReplayOrphans)) && !seats.HasUnresolved();
     if (met) sys::Pause(kRecoveryPollNs);
   }

@@ -114,6 +114,7 @@ int DescriptorFor(const Access& access, const WriteCall& call, bool appends) {
 // The kernel's call, with the bytes that the log has.
 long WriteLogged(const ThroughWrite& write, const nvlog::GroupWriter& writer, uint64_t at) {
   const WriteCall& call = write.call;
+  engine.mirror.AwaitTold();
   iovec pieces[2];
   const int count = writer.Pieces(pieces);
   const bool ours = write.fd != call.fd;
