@@ -79,7 +79,7 @@ void AfterForkInParent() {
 }
 
 void BeginStreams() {
-  if (CatchStreams()) {
+  if (vfs::WantsStreams() && CatchStreams()) {
     AddLastStream();
   } else {
     vfs::LeaveUnseen();  // what libc writes for its streams is not seen
@@ -116,7 +116,7 @@ __attribute__((constructor)) void Begin() {
   FindBehind();
   if (vfs::Start(kHost, environ)) {
     calls::ManageSignals(false);
-    if (vfs::WantsStreams()) BeginStreams();
+    BeginStreams();
   }
   // Not by a wrapper of fork: this also reaches the forks inside libc (daemon, forkpty), exactly
   // once each, and runs next to the fork, inside of whatever other libraries have registered: their

@@ -289,6 +289,27 @@ static void do_fork(void) {
     _exit(0);
   }
 }
+// The cleanup thread has something to write.
+static int data = -1;
+static void do_write_more(void) {
+  CHECK(pwrite(data, "3", 1, 0) == 1);
+  wait_for(step, 5);
+}
+static void do_sync_late(void) {
+  usleep(5000);
+  CHECK(pwrite(data, "3", 1, 0) == 1 && fsync(data) == 0);
+}
+static void map_kernels(void) {
+  open_kernels();
+  CHECK(ftruncate(other, 4096) == 0 && close(other) == 0);
+  CHECK((other = open("kernels", O_RDWR)) >= 0);
+  CHECK(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, other, 0) != MAP_FAILED);
+}
+static void on_signal(int number) {
+  (void)number;
+  do_write();
+}
+static void handle_signal(void) { signal(SIGUSR2, on_signal); }
 static void do_return(void) {}
 static void do_underscore_exit(void) { _exit(0); }
 static void do_exit_group(void) { syscall(SYS_exit_group, 0); }
@@ -301,7 +322,7 @@ static const struct {
   void (*begin)(void);
   void (*leave)(void);
 } kAll[] = {
-    {"write", NULL, do_write},
+    {"write", handle_signal, do_write},
     {"writev", NULL, do_writev},
     {"write by number", NULL, do_syscall_write},
     {"stream", open_stream, do_stream},
@@ -375,6 +396,9 @@ static const struct {
     {"exit_group", NULL, do_exit_group},
     {"quick_exit", NULL, do_quick_exit},
     {"the last thread's end", NULL, do_thread_exit},
+    {"(the cleanup thread)", NULL, do_write_more},
+    {"(a late sync)", NULL, do_sync_late},
+    {"(a mapping)", map_kernels, do_return},
 };
 
 int main(int argc, char** argv) {
@@ -394,7 +418,7 @@ int main(int argc, char** argv) {
   CHECK(chdir(argv[2]) == 0);
   // What it starts is without NVCache, and waits for nothing.
   unsetenv("LD_PRELOAD");
-  const int data = open("data", O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  data = open("data", O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   CHECK(data >= 0 && pwrite(data, "0", 1, 0) == 1 && fsync(data) == 0 && fsync(data) == 0);
   if (kAll[which].begin != NULL) kAll[which].begin();
   CHECK(pwrite(data, "1", 1, 0) == 1 && fsync(data) == 0);

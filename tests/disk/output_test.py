@@ -26,6 +26,7 @@ LIBRARY = os.environ.get("NVCACHE_TEST_LIBRARY", str(tool.LIBRARY))
 LEADER = 1 << 62  # kLeaderByte of src/pool/byte_locks.h
 FUTEX = "202"
 LIBC = ctypes.CDLL(None, use_errno=True)
+SHARED, MIRRORED, FAILING = 81920, 3, 5  # src/pool/layout.h and shared_state.h
 READY, MAY_SYNC, SYNCED, LEFT = 1, 2, 3, 4
 IPC_CREAT, IPC_RMID, IPC_NOWAIT, GETVAL = 0o1000, 0, 0o4000, 12
 
@@ -382,8 +383,114 @@ class OutputTest(tool.ToolTest):
                 finally:
                     witness.end()
 
+    def test_what_another_process_was_told_holds_ones_output(self):
+        witness, folder = Pipe(self.folder()), self.folder()
+        other, heard = self.begin("write", witness.folder, witness, NVCACHE_EXCLUSIVE="*/nothing")
+        process, step = self.begin("(the cleanup thread)", folder, Witness(folder), NVCACHE_BATCH_DELAY="60000")
+        with Journal(self.pool):
+            step.set(MAY_SYNC)
+            self.reach(process, step, SYNCED)
+            # It has nothing in its cache, and writes before it syncs.
+            heard.set(MAY_SYNC)
+            self.until(lambda: self.ended(other) or self.asleep(other), "it does not wait")
+            self.assertFalse(self.ended(other) or witness.heard())
+        step.set(LEFT + 1)
+        self.assertEqual((process.wait(), other.wait()), (0, 0))
+        self.assertTrue(witness.heard())
+        witness.end()
+
+    def test_the_log_goes_before_the_data(self):
+        folder = self.folder()
+        process, step = self.begin("(the cleanup thread)", folder, Witness(folder), NVCACHE_BATCH_DELAY="1")
+        memory = memory_of(self.pool).name
+        with Journal(self.pool):
+            step.set(MAY_SYNC)
+            self.reach(process, step, SYNCED)
+            self.until(lambda: sum(waits_for_journal(f"{process.pid}/task/{task}", memory)
+                                   for task in os.listdir(f"/proc/{process.pid}/task")), "its cleanup thread does not wait")
+            self.assertEqual((folder / "data").read_bytes(), b"1")
+        self.until(lambda: (folder / "data").read_bytes() == b"3", "nothing reaches the file")
+        step.set(LEFT + 1)
+        self.assertEqual(process.wait(), 0)
+
+    def test_nothing_later_is_there_without_what_was_before(self):
+        witness = MADE(self.folder())
+        process, step = self.begin("rename", witness.folder, witness, NVCACHE_BATCH_DELAY="1")
+        with Journal(self.pool):
+            step.set(MAY_SYNC)
+            self.until(lambda: self.ended(process) or self.asleep(process), "it does not wait")
+            process.kill()
+            process.wait()
+        memory_of(self.pool).unlink()
+        self.assert_status(self.nvcache("recover", self.pool), 0)
+        found = (witness.folder / "data").read_bytes(), witness.heard()
+        self.assertEqual(found, (b"1", False))
+
+    def test_what_is_ahead_for_too_long_holds_a_sync(self):
+        folder = self.folder()
+        process, step = self.begin("(a late sync)", folder, Witness(folder), NVCACHE_AHEAD="1")
+        with Journal(self.pool):
+            step.set(MAY_SYNC)
+            self.until(lambda: self.ended(process) or self.asleep(process), "it does not wait")
+            self.assertEqual(step.get(), SYNCED)
+        self.assertEqual(process.wait(), 0)
+
+    def test_where_outputs_are_not_seen_syncs_wait(self):
+        for name, more in (("(a mapping)", {}), ("exit", {"NVCACHE_STDIO": "0"})):
+            with self.subTest(name):
+                folder = self.folder()
+                process, step = self.begin(name, folder, Witness(folder), **more)
+                with Journal(self.pool):
+                    step.set(MAY_SYNC)
+                    self.until(lambda: self.ended(process) or self.asleep(process), "it does not wait")
+                    self.assertEqual(step.get(), MAY_SYNC, "a sync was told")
+                self.assertEqual(process.wait(), 0)
+
+    def test_a_handler_that_writes_waits_as_well(self):
+        witness = Pipe(self.folder())
+        process, step = self.begin("write", witness.folder, witness)
+        memory = memory_of(self.pool).name
+        with Journal(self.pool):
+            step.set(MAY_SYNC)
+            self.until(lambda: self.asleep(process), "it does not wait")
+            process.send_signal(signal.SIGUSR2)
+            self.until(lambda: self.mask(process, "SigBlk") >> signal.SIGUSR2 - 1 & 1 and waits_for_journal(process.pid, memory), "the handler does not run, and wait")
+            self.assertFalse(witness.heard())
+        self.assertEqual(process.wait(), 0)
+        self.assertTrue(witness.heard())
+        witness.end()
+
+    def mask(self, process, name):
+        status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+        return next(int(line.split()[1], 16) for line in status.splitlines() if line.startswith(name))
+
+    def test_where_the_journal_can_not_be_left_nothing_leaves(self):
+        """The state `failing`: a call fails, and an exit has another status."""
+        for name, status in (("write", -signal.SIGABRT), ("exit", 125), ("_exit", 125), ("return from main", 125),
+                             ("quick_exit", 125), ("exit_group", 125)):
+            with self.subTest(name):
+                witness = Pipe(self.folder())
+                process, step = self.begin(name, witness.folder, witness)
+                with Journal(self.pool):
+                    step.set(MAY_SYNC)
+                    self.until(lambda: self.asleep(process), "it does not wait")
+                    self.set_state(FAILING)
+                try:
+                    self.until(lambda: self.ended(process), "it does not end")
+                    self.assertEqual(os.read(witness.mine, 1), b"")
+                finally:
+                    self.set_state(MIRRORED)
+                    witness.end()
+                self.assertEqual(process.wait(), status)
+
+    def set_state(self, state):
+        with open(memory_of(self.pool), "r+b") as file:
+            file.seek(SHARED + 128)
+            file.write(struct.pack("I", state))
+
     def test_each_row_is_the_programs(self):
-        self.assertEqual(set(subprocess.run([PROGRAM], stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()), set(ROWS))
+        rows = {f"({row})" for row in ("the cleanup thread", "a late sync", "a mapping")} | set(ROWS)
+        self.assertEqual(rows, set(subprocess.run([PROGRAM], stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()))
 
 
 if __name__ == "__main__":
