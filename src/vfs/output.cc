@@ -73,14 +73,15 @@ long HoldOpen(int dirfd, const char* path, int flags) {
   return engine.mirror.AwaitOutput(KindOf(st.st_mode));
 }
 
+// The pool may be one of another commit as yet.
 long HoldMapping(int fd) {
   struct stat st = {};
+  if (!engine.active() && !sys::IsSharing()) return 0;
   const bool is_file = sys::Fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
   return is_file && !IsInMemory(fd) ? LeaveUnseen() : 0;
 }
 
 long LeaveUnseen() {
-  if (!engine.mirror.tells()) return 0;
   engine.mirror.StopTelling();
   return HoldOutput(Output::kOther);
 }

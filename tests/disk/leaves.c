@@ -18,6 +18,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,6 +89,11 @@ static void open_source(void) {
   other = open("source", O_RDWR | O_CREAT, 0644);
   CHECK(write(other, kText, kLength) == (ssize_t)kLength);
   lseek(other, 0, SEEK_SET);
+}
+static void open_both(void) {
+  open_kernels();
+  in = other;
+  open_source();
 }
 static void open_socket(void) { other = socket(AF_UNIX, SOCK_STREAM, 0); }
 static void open_datagram(void) { other = socket(AF_UNIX, SOCK_DGRAM, 0); }
@@ -176,11 +182,7 @@ static void do_vmsplice(void) {
   CHECK(vmsplice(out, &iov, 1, 0) > 0);
 }
 static void do_sendfile(void) { CHECK(sendfile(out, other, NULL, kLength) > 0); }
-static void do_copy_range(void) {
-  const int source = other;
-  open_kernels();
-  CHECK(copy_file_range(source, NULL, other, NULL, kLength, 0) > 0);
-}
+static void do_copy_range(void) { CHECK(copy_file_range(other, NULL, in, NULL, kLength, 0) > 0); }
 static void do_kill(void) { CHECK(kill(witness, SIGUSR1) == 0); }
 static void do_sigqueue(void) {
   const union sigval value = {0};
@@ -295,6 +297,7 @@ static void do_write_more(void) {
   CHECK(pwrite(data, "3", 1, 0) == 1);
   wait_for(step, 5);
 }
+static void do_wait(void) { wait_for(step, 5); }
 static void do_sync_late(void) {
   usleep(5000);
   CHECK(pwrite(data, "3", 1, 0) == 1 && fsync(data) == 0);
@@ -354,7 +357,7 @@ static const struct {
     {"tee", open_filled_pipe, do_tee},
     {"vmsplice", NULL, do_vmsplice},
     {"sendfile", open_source, do_sendfile},
-    {"copy_file_range", open_source, do_copy_range},
+    {"copy_file_range", open_both, do_copy_range},
     {"kill", NULL, do_kill},
     {"kill by number", NULL, do_syscall_kill},
     {"sigqueue", NULL, do_sigqueue},
@@ -398,6 +401,7 @@ static const struct {
     {"the last thread's end", NULL, do_thread_exit},
     {"(the cleanup thread)", NULL, do_write_more},
     {"(a late sync)", NULL, do_sync_late},
+    {"(nothing)", NULL, do_wait},
     {"(a mapping)", map_kernels, do_return},
 };
 
@@ -420,11 +424,16 @@ int main(int argc, char** argv) {
   unsetenv("LD_PRELOAD");
   data = open("data", O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   CHECK(data >= 0 && pwrite(data, "0", 1, 0) == 1 && fsync(data) == 0 && fsync(data) == 0);
+  const int folder = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (kAll[which].begin != NULL) kAll[which].begin();
   CHECK(pwrite(data, "1", 1, 0) == 1 && fsync(data) == 0);
+  struct stat st;
+  CHECK(fstat(data, &st) == 0);  // the kernel has its bytes
   __atomic_store_n(step, 1, __ATOMIC_RELEASE);
   wait_for(step, 2);
-  CHECK(pwrite(data, "2", 1, 0) == 1 && fsync(data) == 0);
+  // What has the cache's bytes brought to the kernel would wait for that.
+  const bool starts = kAll[which].begin == open_nine;
+  CHECK(starts ? fsync(folder) == 0 : pwrite(data, "2", 1, 0) == 1 && fsync(data) == 0);
   __atomic_store_n(step, 3, __ATOMIC_RELEASE);
   kAll[which].leave();
   __atomic_store_n(step, 4, __ATOMIC_RELEASE);

@@ -19,7 +19,7 @@ import termios
 import unittest
 
 from kit import children, tool
-from kit.journals import memory_of, remove_memory
+from kit.journals import kill_users, memory_of, remove_memory
 
 PROGRAM = os.environ.get("NVCACHE_TEST_LEAVES", str(tool.BUILD / "disk_leaves"))
 LIBRARY = os.environ.get("NVCACHE_TEST_LIBRARY", str(tool.LIBRARY))
@@ -323,9 +323,9 @@ class OutputTest(tool.ToolTest):
         return {**tool.clean_environment(), "LD_PRELOAD": LIBRARY, "NVCACHE_POOL": str(self.pool), "NVCACHE_REQUIRED": "1",
                 "NVCACHE_AHEAD": "60000", "NVCACHE_WRITE_BACK": "auto", "NVCACHE_EXCLUSIVE": "*/data*", **tool.QUIET, **more}
 
-    def begin(self, name, folder, witness, program=PROGRAM, **more):
+    def begin(self, name, folder, witness, run=(), **more):
         step = Step(self.make_folder(tool.MEMORY))
-        words = [program, name, folder, step.path, *witness.fds, os.getpid()]
+        words = [*run, PROGRAM, name, folder, step.path, *witness.fds, os.getpid()]
         process = subprocess.Popen([str(word) for word in words], env=self.under(**witness.environment, **more),
                                    stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, pass_fds=[fd for fd in witness.fds if fd >= 0])
         witness.begun()
@@ -435,6 +435,28 @@ class OutputTest(tool.ToolTest):
             self.assertEqual(step.get(), SYNCED)
         self.assertEqual(process.wait(), 0)
 
+    def test_what_nobody_waits_for_is_written(self):
+        """By the cleanup thread of the process, which has a file in its cache; by the checkpointer, of one that has no thread yet."""
+        run = [tool.COMMAND, "run", "--library", LIBRARY, "--pool", self.pool, "--checkpointer", "auto", "--"]
+        for who, words, more in (("thread", (), {}),
+                                 ("checkpointer", run, {"NVCACHE_EXCLUSIVE": "*/nothing", "LD_PRELOAD": ""})):
+            with self.subTest(who):
+                folder = self.folder()
+                process, step = self.begin("(nothing)", folder, Witness(folder), words, NVCACHE_AHEAD="10", **more)
+                before = self.told()[0]
+                step.set(MAY_SYNC)
+                self.reach(process, step, SYNCED)
+                self.assertGreater(self.told()[0], before)
+                self.until(lambda: self.told()[0] <= self.told()[1], "nobody writes it")
+                step.set(LEFT + 1)
+                self.assertEqual(process.wait(), 0)
+        kill_users(self.pool)
+
+    def told(self):
+        """And how far the journal is."""
+        words = memory_of(self.pool).read_bytes()[SHARED:SHARED + 192]
+        return struct.unpack_from("Q", words, 168)[0], struct.unpack_from("Q", words, 136)[0]
+
     def test_where_outputs_are_not_seen_syncs_wait(self):
         for name, more in (("(a mapping)", {}), ("exit", {"NVCACHE_STDIO": "0"})):
             with self.subTest(name):
@@ -489,7 +511,7 @@ class OutputTest(tool.ToolTest):
             file.write(struct.pack("I", state))
 
     def test_each_row_is_the_programs(self):
-        rows = {f"({row})" for row in ("the cleanup thread", "a late sync", "a mapping")} | set(ROWS)
+        rows = {f"({row})" for row in ("the cleanup thread", "a late sync", "a mapping", "nothing")} | set(ROWS)
         self.assertEqual(rows, set(subprocess.run([PROGRAM], stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()))
 
 

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <functional>
 #include <iterator>
+#include <numeric>
 #include <thread>
 
 #include "src/sys/deferral.h"
@@ -50,6 +51,106 @@ TEST_F(MirrorWaitTest, WithoutAMirrorItSleeps) {
     EXPECT_EQ(wait.Next(), Step::kSleep);
   }
   EXPECT_EQ(next(), 100u);
+}
+
+// ---------------------------------------------------------------------------------------------
+// Commit at output.
+
+TEST_F(MirrorWaitTest, ASyncIsToldAndTheImagesLackIt) {
+  EXPECT_FALSE(words_.IsTold());
+  EXPECT_TRUE(words_.Tell(1000, 10));
+  EXPECT_EQ(next(), 101u) << "it has drawn its LSN";
+  EXPECT_EQ(words_.told(), 101u);
+  EXPECT_TRUE(words_.IsTold());
+  words_.SetMirrored(100);
+  EXPECT_TRUE(words_.IsTold()) << "the round may have begun before";
+  words_.SetMirrored(101);
+  EXPECT_FALSE(words_.IsTold());
+  EXPECT_EQ(words_.outputs().told, 1u);
+}
+
+TEST_F(MirrorWaitTest, TheOldestThatWasToldSaysHowFarAheadSyncsAre) {
+  EXPECT_TRUE(words_.Tell(1000, 500));
+  EXPECT_TRUE(words_.Tell(1499, 500));
+  EXPECT_EQ(words_.told_since(), 1000u) << "the oldest counts";
+  EXPECT_FALSE(words_.Tell(1500, 500));
+  EXPECT_EQ(words_.outputs().told, 2u);
+  words_.SetMirrored(next());
+  EXPECT_TRUE(words_.Tell(9000, 500)) << "nothing is ahead";
+  EXPECT_EQ(words_.told_since(), 9000u);
+  words_.SetMirrored(words_.told() - 1);
+  EXPECT_FALSE(words_.Tell(9500, 500));
+  EXPECT_TRUE(words_.Tell(8000, 500)) << "a clock of another thread is behind";
+}
+
+TEST_F(MirrorWaitTest, TheCheckpointerIsWokenOnce) {
+  words_.SleepUntilTold();
+  EXPECT_EQ(shared().bell, 0u);
+  EXPECT_TRUE(words_.Tell(1, 10));
+  EXPECT_TRUE(words_.Tell(2, 10));
+  EXPECT_EQ(shared().bell, 1u);
+}
+
+TEST_F(MirrorWaitTest, AnOutputWaitsByTheState) {
+  const auto expected = [](uint32_t state) {
+    switch (state) {
+      case pool::kMirrorMirrored:
+      case pool::kMirrorLeaving:
+        return Step::kSleep;
+      case pool::kMirrorFailing:
+      case pool::kMirrorFenced:
+        return Step::kFail;
+      default:
+        return Step::kDone;  // the disk has what was told
+    }
+  };
+  EXPECT_TRUE(words_.Tell(1, 10));
+  for (const uint32_t state : kAll) {
+    words_.SetState(state);
+    EXPECT_EQ(OutputWait(words_).Next(), expected(state)) << state;
+  }
+}
+
+TEST_F(MirrorWaitTest, AnOutputWaitsForWhatWasToldBeforeIt) {
+  words_.SetState(pool::kMirrorMirrored);
+  EXPECT_TRUE(words_.Tell(1, 10));
+  OutputWait wait(words_);
+  EXPECT_EQ(wait.Next(), Step::kSleep);
+  const uint32_t bell = words_.bell();
+  EXPECT_EQ(wait.Next(), Step::kSleep);
+  EXPECT_EQ(words_.bell(), bell) << "it rings once";
+  EXPECT_TRUE(words_.Tell(2, 10));
+  words_.SetMirrored(101);
+  EXPECT_EQ(wait.Next(), Step::kDone);
+  EXPECT_TRUE(words_.IsTold());
+  OutputWait next(words_);
+  EXPECT_EQ(next.Next(), Step::kSleep);
+  words_.SetState(pool::kMirrorReal);
+  EXPECT_EQ(next.Next(), Step::kDone);
+}
+
+// Somebody has found the pool unused: what was told is in the files, and LSNs may go back.
+TEST_F(MirrorWaitTest, AnOutputDoesNotWaitForWordsThatWereCleared) {
+  words_.SetState(pool::kMirrorMirrored);
+  EXPECT_TRUE(words_.Tell(1, 10));
+  OutputWait wait(words_);
+  shared().told = shared().mirrored = 0;
+  EXPECT_EQ(wait.Next(), Step::kDone);
+}
+
+TEST_F(MirrorWaitTest, OutputsAreCountedByTheirKind) {
+  EXPECT_TRUE(words_.Tell(1000, 1000000));
+  words_.CountOutput(pool::Output::kPipe, 8000, 1500);
+  words_.CountOutput(pool::Output::kPipe, 7000, 500);
+  words_.CountOutput(pool::Output::kExit, 5000, 1);
+  const pool::OutputWaits outputs = words_.outputs();
+  constexpr auto kPipe = static_cast<uint32_t>(pool::Output::kPipe);
+  constexpr auto kExit = static_cast<uint32_t>(pool::Output::kExit);
+  EXPECT_EQ(outputs.counts[kPipe], 2u);
+  EXPECT_EQ(outputs.waited[kPipe], 3u);
+  EXPECT_EQ(outputs.counts[kExit], 1u);
+  EXPECT_EQ(outputs.longest, 7u);
+  EXPECT_EQ(std::accumulate(std::begin(outputs.counts), std::end(outputs.counts), uint64_t{0}), 3u);
 }
 
 TEST_F(MirrorWaitTest, AWaitIsCountedByItsLength) {

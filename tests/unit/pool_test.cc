@@ -521,7 +521,7 @@ TEST_F(PoolTest, EveryFlippedBitOfBothSuperblocksIsFound) {
 }
 
 TEST_F(NoPoolTest, APoolSaysWhatWaitsForItsMirror) {
-  for (const uint32_t commit : {kCommitOwn, kCommitFsync, kCommitWrite}) {
+  for (const uint32_t commit : {kCommitOwn, kCommitFsync, kCommitWrite, kCommitOutput}) {
     Problem problem;
     ASSERT_TRUE(Pool::Create(path_.c_str(), {.size = kSize, .emulate = true, .commit = commit},
                              nullptr, &problem));

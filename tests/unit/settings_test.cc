@@ -236,6 +236,15 @@ TEST(SettingsTest, Checkpointer) {
   EXPECT_TRUE(s.checkpointer);
 }
 
+TEST(SettingsTest, HowLongSyncsMayBeAhead) {
+  Settings s;
+  EXPECT_EQ(s.ahead_ms, 10u);
+  EXPECT_TRUE(Take(&s, "AHEAD", "1"));
+  EXPECT_EQ(s.ahead_ms, 1u);
+  EXPECT_TRUE(Take(&s, "AHEAD", "60000"));
+  EXPECT_EQ(s.ahead_ms, 60000u);
+}
+
 TEST(SettingsTest, HugePages) {
   Settings s;
   EXPECT_EQ(s.huge, kAllHuge);
@@ -282,6 +291,9 @@ TEST(SettingsTest, SaysWhatIsWrong) {
       {"NAMES", "always", "auto or never"},
       {"HUGE", "", "auto or never"},
       {"HUGE", "much", "a size such as 512M"},
+      {"AHEAD", "0", "milliseconds, 1 to 60000"},
+      {"AHEAD", "60001", "milliseconds, 1 to 60000"},
+      {"AHEAD", "1s", "milliseconds, 1 to 60000"},
       {"CHECKPOINTER", "", "auto or never"},
       {"CHECKPOINTER", "always", "auto or never"},
       {"CHECKPOINTER", "1", "auto or never"},
