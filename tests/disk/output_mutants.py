@@ -39,7 +39,7 @@ def check(file, old, rows):
 
 
 NAME = "if (!MayLeave(vfs::Output::kName))"
-# What it leaves out: file, rows or tests, and what is there instead of what.
+# What it leaves out: file, rows or tests, and what is there instead of what; in that file, or another.
 MUTANTS = {
     "write": (CALLS + "data.h", ["write", "writev", "write by number", "write to a socket", "write to a terminal",
                                  "event by write"], [
@@ -82,7 +82,9 @@ MUTANTS = {
     "exit": (VFS + "life.cc", ["return from main", "exit", "_exit", "exit_group", "quick_exit", "the last thread's end"], [
         ("  const bool kept = HoldOutput(Output::kExit) == 0;", "  const bool kept = MUTANT || HoldOutput(Output::kExit) == 0;")]),
     "files of the kernel's": (VFS + "output.cc", ["a file of the kernel's"], [
-        ("file != nullptr && file->state.load() == State::kCached;", "file != nullptr && (MUTANT || file->state.load() == State::kCached);")]),
+        ("file != nullptr && file->state.load() == State::kCached;", "file != nullptr && (MUTANT || file->state.load() == State::kCached);"),
+        ("  engine.mirror.AwaitTold();\n", "  if (!MUTANT) engine.mirror.AwaitTold();\n", VFS + "data.cc"),
+        ("  engine.mirror.AwaitTold();\n", "  if (!MUTANT) engine.mirror.AwaitTold();\n", VFS + "engine/through_write.cc")]),
     "what another process was told": (VFS + "engine/mirror.cc", ["fork"], [
         ("  const bool told = words.Tell(sys::Now(CLOCK_MONOTONIC), ahead_ns_);",
          "  const bool told = words.Tell(sys::Now(CLOCK_MONOTONIC), ahead_ns_);\n  nvcache_test_told = words.told();"),
@@ -121,15 +123,15 @@ __attribute__((constructor(101))) static void choose() {
 def make(sources, folder):
     texts = {}
     for number, (what, (name, _, changes)) in enumerate(MUTANTS.items(), 1):
-        text = texts.setdefault(name, (sources / name).read_text())
-        for old, new in changes:
+        for old, new, *elsewhere in changes:
+            where = elsewhere[0] if elsewhere else name
+            text = texts.setdefault(where, (sources / where).read_text())
             pattern = old if isinstance(old, re.Pattern) else re.compile(re.escape(old))
             found = len(pattern.findall(text))
             if found != 1:
-                sys.exit(f"{name} has this {found} times, for the mutant that leaves out {what}:\n{pattern.pattern}")
+                sys.exit(f"{where} has this {found} times, for the mutant that leaves out {what}:\n{pattern.pattern}")
             new = new.replace("MUTANT", f"(nvcache_test_mutant == {number})")
-            text = pattern.sub(new if isinstance(old, re.Pattern) else lambda _, new=new: new, text)
-        texts[name] = text
+            texts[where] = pattern.sub(new if isinstance(old, re.Pattern) else lambda _, new=new: new, text)
     for name, text in texts.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(f'{DECLARATION}#line 1 "{sources / name}"\n{text}')
@@ -142,7 +144,7 @@ def play(library, number, what):
     if rows:
         tests.append("OutputTest.test_a_sync_returns_and_nothing_leaves")
     environment = {**os.environ, "NVCACHE_TEST_LIBRARY": str(library), "LEAVES_MUTANT": str(number),
-                   "NVCACHE_TEST_ROWS": ",".join(rows)}
+                   "NVCACHE_TEST_ROWS": ",".join(rows), "LEAVES_PATIENCE": "30" if number == 0 else "5"}
     done = subprocess.run([sys.executable, TEST, *tests], env=environment, text=True, check=False, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     return done.returncode, done.stdout

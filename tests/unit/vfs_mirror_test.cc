@@ -265,6 +265,40 @@ TEST_F(VfsMirrorTest, WhatPromisesWaits) {
   }
 }
 
+TEST_F(VfsMirrorTest, WithCommitAtOutputASyncIsToldAndOutputsWait) {
+  WithEngine(
+      [&] {
+        const pool::MirrorWords words = Words();
+        words.SetState(pool::kMirrorMirrored);
+        const int fd = Open("a", O_CREAT | O_RDWR);
+        Write(fd, "bytes");
+        EXPECT_EQ(HoldOutput(Output::kPipe), 0) << "nothing was told";
+        EXPECT_EQ(AwaitMirrorOf(fd), 0) << "it is told";
+        EXPECT_TRUE(HoldsOutputs());
+        EXPECT_EQ(HoldOutputOf(fd), 0) << "the log has what is written there";
+        EXPECT_EQ(HoldClose(fd), 0);
+        Waiter waiter([] { return HoldOutput(Output::kPipe); });
+        EXPECT_TRUE(waiter.Waits());
+        EXPECT_EQ(ResultWithImages(&waiter, words), 0);
+        EXPECT_FALSE(HoldsOutputs());
+        EXPECT_EQ(words.outputs().counts[static_cast<uint32_t>(Output::kPipe)], 1u);
+        EXPECT_EQ(AwaitMirrorOf(fd), 0);
+        words.SetState(pool::kMirrorFailing);
+        EXPECT_EQ(HoldOutput(Output::kExit), -EIO) << "what was told cannot be kept";
+        EXPECT_EQ(AwaitMirrorOf(fd), -EIO) << "nothing is told";
+        words.SetState(pool::kMirrorMirrored);
+        Waiter kernels([] { return AwaitMirrorOfKernel(); });
+        EXPECT_TRUE(kernels.Waits()) << "what the kernel does later is not seen";
+        EXPECT_EQ(ResultWithImages(&kernels, words), 0);
+        engine.mirror.StopTelling();
+        Waiter unseen([fd] { return AwaitMirrorOf(fd); });
+        EXPECT_TRUE(unseen.Waits()) << "outputs are not seen";
+        EXPECT_EQ(ResultWithImages(&unseen, words), 0);
+        EXPECT_EQ(Close(fd), 0);
+      },
+      pool::kCommitOutput);
+}
+
 // The images would have records of a file that the disk has not, if the machine died.
 TEST_F(VfsMirrorTest, AFileIsRemovedOnceTheImagesKnow) {
   WithEngine([&] {
