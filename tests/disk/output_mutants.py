@@ -43,7 +43,7 @@ NAME = "if (!MayLeave(vfs::Output::kName))"
 MUTANTS = {
     "write": (CALLS + "data.h", ["write", "writev", "write by number", "write to a socket", "write to a terminal",
                                  "event by write"], [
-        ("  if (!MayLeaveBy(fd)) return Result{-1};", "  if (!MUTANT && !MayLeaveBy(fd)) return Result{-1};"),
+        ("    if (!MayLeaveBy(fd)) return Result{-1};\n    return Changed(", "    if (!MUTANT && !MayLeaveBy(fd)) return Result{-1};\n    return Changed("),
         ("    return MayLeaveBy(to) ?", "    return MUTANT || MayLeaveBy(to) ?")]),
     "a stream's write": check(PRELOAD + "stdio_slots.cc", "    if (!MayLeaveBy(stream->_fileno)) {", ["stream", "dprintf"]),
     "sendmsg": (CALLS + "message.cc", ["sendmsg", "sendmmsg"], [
