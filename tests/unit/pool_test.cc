@@ -546,7 +546,7 @@ TEST_F(PoolTest, OtherVersionsAndGeometries) {
       {"version 0", [](Superblock* s) { s->version = 0; }},
       {"damaged", [](Superblock* s) { s->superblock_size = 96; }},
       {"pages of 8192", [](Superblock* s) { s->page_size = 8192; }},
-      {"waits for its mirror in a way", [](Superblock* s) { s->commit = 3; }},
+      {"waits for its mirror in a way", [](Superblock* s) { s->commit = 4; }},
       {"units of 128", [](Superblock* s) { s->unit_size = 128; }},
       {"geometry", [](Superblock* s) { s->segment_size *= 2; }},
       {"geometry", [](Superblock* s) { s->segment_count -= 1; }},
