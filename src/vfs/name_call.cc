@@ -69,7 +69,11 @@ void NameCall::Remove(int dirfd, const char* path, int flags, bool past) {
   request_ = {.what = What::kRemove, .flags = flags, .dirfd = dirfd, .path = path};
   const bool is_folder = (flags & AT_REMOVEDIR) != 0;
   if (!folders_.Find(dirfd, path, is_folder)) return;
-  if (past || !RemoveInVain()) Prepare(past);
+  if (past || !RemoveInVain()) {
+    // It may be one of them: then the file system could not take its blocks and number back.
+    if (is_folder) engine.kept_folders.Close();
+    Prepare(past);
+  }
   if (is_folder && !logs()) ForgetGoing();
 }
 
