@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "src/nvlog/log.h"
+#include "src/sys/scratch.h"
 
 namespace nvcache::nvlog {
 
@@ -23,8 +24,12 @@ void Log::ForEachRead(Function function) {
 
 template <typename Function>
 void Log::ForEachUnread(Function function) {
-  Ends ends;
-  Position at[kBackLanes];
+  struct Lanes {
+    Ends ends;
+    Position at[kBackLanes];
+  };
+  sys::Scratch<Lanes> scratch;  // a program's thread writes back as well
+  auto& [ends, at] = *scratch;
   LookUnread(&ends, at);
   uint32_t lane = 0;
   for (Place place; (place = Lowest(ends, at, &lane)) != kNoPlace;) {

@@ -7,6 +7,7 @@
 
 #include "src/pmem/persist.h"
 #include "src/sys/check.h"
+#include "src/sys/scratch.h"
 
 namespace nvcache::nvlog {
 
@@ -197,7 +198,9 @@ uint32_t Segments::Take(const Claim& claim, Lsn* generation, bool reserved) {
 void Segments::WriteHeaders(uint32_t number, const Claim& claim, Lsn generation) {
   const pool::View& view = pool_->view();
   NVCACHE_CHECK(generation > claim.previous_last && generation > claim.previous_generation);
-  SegmentHeader header = {};
+  sys::Scratch<SegmentHeader> scratch;
+  SegmentHeader& header = *scratch;
+  header = {};
   header.word = pool::SegmentWord(generation, view.salt());
   header.generation = generation;
   header.checkpoint =

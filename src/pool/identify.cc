@@ -8,6 +8,7 @@
 
 #include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"
+#include "src/sys/scratch.h"
 
 namespace nvcache::pool {
 
@@ -47,14 +48,14 @@ namespace {
 
 // Not every file system has handles; one without is known by inode and birth time.
 [[gnu::noinline]] void FillHandle(int fd, FileRecord* record) {
-  sys::FileHandle handle = {};
-  static_assert(sizeof(handle.bytes) == kMaxHandle);
-  handle.size = kMaxHandle;
+  sys::Scratch<sys::FileHandle> handle;
+  static_assert(sizeof(handle->bytes) == kMaxHandle);
+  handle->size = kMaxHandle;
   int mount_id = 0;
-  if (sys::NameToHandleAt(fd, "", &handle, &mount_id, AT_EMPTY_PATH) < 0) return;
-  record->handle_type = handle.type;
-  record->handle_size = handle.size;
-  std::memcpy(record->handle, handle.bytes, handle.size);
+  if (sys::NameToHandleAt(fd, "", handle.get(), &mount_id, AT_EMPTY_PATH) < 0) return;
+  record->handle_type = handle->type;
+  record->handle_size = handle->size;
+  std::memcpy(record->handle, handle->bytes, handle->size);
 }
 
 // FNV-1a.

@@ -54,7 +54,7 @@ class Tree {
   template <typename Function>
   void ForEach(Supply& supply, Function function) const {
     const Root root = Load();
-    if (root.node_plus_one != 0) Visit(supply, root.node_plus_one - 1, root.height, 0, function);
+    if (root.node_plus_one != 0) Visit(supply, root, function);
   }
 
   // Gives back idle descriptors and empty nodes. File lock, exclusive.
@@ -83,17 +83,30 @@ class Tree {
   bool Grow(Supply& supply, uint64_t page);
   static bool TrimNode(Supply& supply, uint32_t node, uint32_t height);
 
+  // Not by recursion: a program's stack may be as small as a handler's.
   template <typename Function>
-  static void Visit(Supply& supply, uint32_t node, uint32_t height, uint64_t prefix,
-                    Function& function) {
-    for (uint32_t i = 0; i < kFanout; ++i) {
-      const uint32_t child = supply.nodes[node].child[i].load(std::memory_order_acquire);
+  static void Visit(Supply& supply, Root root, Function& function) {
+    struct {
+      uint32_t node;
+      uint32_t slot;  // the next one to look at
+    } path[kMaxHeight];
+    path[0] = {root.node_plus_one - 1, 0};
+    uint64_t prefix = 0;
+    for (uint32_t level = 0;;) {
+      auto& [node, slot] = path[level];
+      if (slot == kFanout) {
+        if (level-- == 0) return;
+        prefix >>= kFanoutBits;
+        continue;
+      }
+      const uint64_t page = prefix << kFanoutBits | slot;
+      const uint32_t child = supply.nodes[node].child[slot++].load(std::memory_order_acquire);
       if (child == 0) continue;
-      const uint64_t page = prefix << kFanoutBits | i;
-      if (height == 1) {
+      if (level + 1 == root.height) {
         function(page, supply.pages[child - 1]);
       } else {
-        Visit(supply, child - 1, height - 1, page, function);
+        prefix = page;
+        path[++level] = {child - 1, 0};
       }
     }
   }

@@ -222,7 +222,8 @@ long WriteToKernel(const WriteCall& call, uint64_t done) {
 }
 
 // One attempt at a write to a file of the kernel's.
-Next TryKernel(Access& access, const WriteCall& call, uint64_t total, Attempt* attempt) {
+[[gnu::noinline]] Next TryKernel(Access& access, const WriteCall& call, uint64_t total,
+                                 Attempt* attempt) {
   InFlight in_flight;
   File& file = access.file();
   lease::FileEntry* entry = in_flight.Begin(file);

@@ -92,12 +92,12 @@ void NameCall::Rename(int from_dirfd, const char* from, int dirfd, const char* p
   }
   folders_.EndNaming();
   if (!folders_.AnyEntry()) return;
-  const long found = sys::LookAt(from_dirfd, from, &seen_, AT_SYMLINK_NOFOLLOW);
+  const long found = sys::LookAt(from_dirfd, from, &large_->seen, AT_SYMLINK_NOFOLLOW);
   has_seen_ = found == 0;
   if (found == -ENOENT && !past && PrepareInVain()) return;
-  if (has_seen_) request_.seen = &seen_;
+  if (has_seen_) request_.seen = &large_->seen;
   Prepare(past || (flags & ~unsigned{RENAME_NOREPLACE}) != 0);
-  if (logs() && has_seen_ && !SecureBytes(folders_.from(), seen_)) Bypass();
+  if (logs() && has_seen_ && !SecureBytes(folders_.from(), large_->seen)) Bypass();
 }
 
 // A folder is moved, say, and slashes follow its name.
@@ -133,7 +133,7 @@ void NameCall::Prepare(bool past) {
   if (!folders_.AnyEntry()) return;
   if (!past && !sys::IsSharing() && folders_.FitOneRecord() &&
       folders_.MakeKnown(request_.what != What::kCreate) && engine.checkpoint.EndUnloggedNames() &&
-      folders_.Describe(request_.target, record_.get())) {
+      folders_.Describe(request_.target, &large_->record)) {
     way_ = Way::kLogged;
   } else {
     Bypass();
@@ -156,9 +156,9 @@ bool NameCall::RemoveInVain() {
   const sys::InEngine inside;
   const NamesLock lock;
   const NameRequest& is = request_;
-  const long found = sys::LookAt(is.dirfd, is.path, &seen_, AT_SYMLINK_NOFOLLOW);
+  const long found = sys::LookAt(is.dirfd, is.path, &large_->seen, AT_SYMLINK_NOFOLLOW);
   has_seen_ = found == 0;
-  if (has_seen_) request_.seen = &seen_;
+  if (has_seen_) request_.seen = &large_->seen;
   if (found != -ENOENT) {
     way_ = Way::kKernel;
     return false;
@@ -189,7 +189,7 @@ long NameCall::Make() {
   if (!logs()) return kNotOurs;
   sys::InEngine inside;
   if (is_in_vain()) return request_.what == What::kRemove ? in_vain_ : RenameInVain();
-  LoggedCall call(request_, folders_, *record_);
+  LoggedCall call(request_, folders_, large_->record);
   const long result = [&call] {
     const NamesLock lock;
     return call.Make(lock);
@@ -199,21 +199,21 @@ long NameCall::Make() {
   if (recorded > Recorded::kInLog) Owe(Owed::kBypass);
   if (request_.what == What::kCreate) {
     created_ = recorded;
-    made_ = call.made();
+    large_->made = call.made();
     born_ = call.lsn();
   }
-  if (result != kNotOurs && result != kBeginAnew) moves_ = moves_ && S_ISDIR(record_->mode);
+  if (result != kNotOurs && result != kBeginAnew) moves_ = moves_ && S_ISDIR(large_->record.mode);
   return result;
 }
 
 const sys::BornStat* NameCall::Seen(const char* path) const {
   const char* const goes = request_.what == What::kRemove ? request_.path : request_.from;
-  return way_ == Way::kLogged && has_seen_ && path == goes ? &seen_ : nullptr;
+  return way_ == Way::kLogged && has_seen_ && path == goes ? &large_->seen : nullptr;
 }
 
 bool NameCall::GetMade(sys::BornStat* st) const {
-  if (created_ == Recorded::kNothing || made_.st_ino == 0) return false;
-  *st = made_;
+  if (created_ == Recorded::kNothing || large_->made.st_ino == 0) return false;
+  *st = large_->made;
   return true;
 }
 

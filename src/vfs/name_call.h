@@ -5,11 +5,11 @@
 //
 //   step      where         writes                                          for
 //   find      NameFolders   the folders, which the process is in flight for   all
-//   prepare   NameCall      way_ and error_; in record_ all but files       guard, make
+//   prepare   NameCall      way_ and error_; in the record all but files       guard, make
 //             Create        found_, which the open looks at                 make
 //             Bypass        owed_, if the log cannot have the call          end
 //   guard     NameGuard     cached files, locked                            make
-//   make      LoggedCall    the files in record_; created_, owed_           end
+//   make      LoggedCall    the files in the record; created_, owed_           end
 //   end       NameCall      the folders are synced, if that is owed_
 //
 // A change in the log is durable when the call returns. Everything else is left to the kernel; then
@@ -86,7 +86,7 @@ class NameCall {
   bool GetMade(sys::BornStat* st) const;
   // The log's record of it, and its LSN; null: none.
   const pool::NameRecord* created() {
-    return created_ == Recorded::kInLog ? record_.get() : nullptr;
+    return created_ == Recorded::kInLog ? &large_->record : nullptr;
   }
   pool::Lsn born() const { return born_; }
 
@@ -98,6 +98,13 @@ class NameCall {
   enum class Owed { kNothing, kNote, kSync, kBypass };
   // Create has found this by the name that it is to make.
   enum class Found { kOther, kFree, kFile, kElsewhere };
+
+  // What the program's stack has no room for.
+  struct Large {
+    pool::NameRecord record;
+    sys::BornStat seen = {};  // by the name that the call is to take away
+    sys::BornStat made = {};
+  };
 
   bool TakeUnseen();
   void MoveUnseen();
@@ -111,9 +118,7 @@ class NameCall {
 
   NameFolders folders_;
   NameRequest request_;
-  sys::Scratch<pool::NameRecord> record_;
-  // By the name that the call is to take away.
-  sys::BornStat seen_ = {};
+  mutable sys::Scratch<Large> large_;
   bool has_seen_ = false;
   Way way_ = Way::kKernel;
   long in_vain_ = 0;  // the kernel's answer to a removal
@@ -124,7 +129,6 @@ class NameCall {
   Found found_ = Found::kOther;
   Recorded created_ = Recorded::kNothing;
   pool::Lsn born_ = 0;
-  sys::BornStat made_ = {};
 };
 
 }  // namespace nvcache::vfs

@@ -68,6 +68,15 @@ Next WithRoom(Append append) {
   }
 }
 
+[[gnu::noinline]] void ForgetBytesOf(const File& file, const dramcache::Erasure& range) {
+  file.pages.ForEach(engine.supply, [&](uint64_t number, radix::PageDescriptor& page) {
+    const bool is_before = number < range.begin / pool::kPageSize;
+    if (is_before || number > (range.end - 1) / pool::kPageSize) return;
+    sys::Lock page_lock(page.lock);
+    engine.cache.ForgetBytes(page);
+  });
+}
+
 // The log first: its records of these bytes may reach the disk no more when the kernel has lost
 // them. `erase` is the kernel's part; the cleanup thread makes up for a part that it refuses. As
 // AppendMark; unless it is kDone, nothing has happened.
@@ -80,12 +89,7 @@ Next TryErase(File& file, nvlog::Kind kind, const dramcache::Erasure& range, Era
   const Next next = AppendMark(file, kind, range.begin, length, &lsn);
   if (next != Next::kDone) return next;
   file.erasures.Add({lsn, range.begin, range.end});
-  const uint64_t first = range.begin / pool::kPageSize;
-  file.pages.ForEach(engine.supply, [&](uint64_t number, radix::PageDescriptor& page) {
-    if (number < first || (!cuts && number * pool::kPageSize >= range.end)) return;
-    sys::Lock page_lock(page.lock);
-    engine.cache.ForgetBytes(page);
-  });
+  ForgetBytesOf(file, range);
   if (const long error = erase(); error < 0) file.erase_error.store(static_cast<int>(-error));
   file.erased.store(true);
   return Next::kDone;

@@ -169,7 +169,8 @@ bool Attachment::OpenLog() {
 uint64_t Attachment::FramePages() const {
   constexpr uint64_t kShare = 4, kLeast = 16;
   const uint64_t wanted = engine.settings.frame_bytes() / pool::kPageSize;
-  const uint64_t share = sys::FreeInGroups() / kShare / pool::kPageSize;
+  const uint64_t free = OnScratchStack([] { return sys::FreeInGroups(); });
+  const uint64_t share = free / kShare / pool::kPageSize;
   if (frame_segments_ > 0 || wanted <= share) return wanted;
   const uint64_t taken = std::min(wanted, std::max(share, kLeast));
   constexpr uint64_t kKib = 1024;

@@ -8,6 +8,7 @@
 #include "src/sys/scratch.h"
 #include "src/vfs/engine/engine.h"
 #include "src/vfs/engine/quota.h"
+#include "src/vfs/engine/stack.h"
 
 namespace nvcache::vfs {
 
@@ -94,14 +95,15 @@ bool FileSystems::IsExclusive(int fd) const {
 }
 
 bool FileSystems::HasQuota(int fd, uint64_t device) {
+  const auto ask = [=] { return OnScratchStack([=] { return vfs::HasQuota(fd, device); }); };
   Of(fd, device);
   for (FileSystem& fs : known_) {
     if (!fs.known || fs.device != device) continue;
-    if (!fs.asked_of_quota) fs.has_quota = vfs::HasQuota(fd, device);
+    if (!fs.asked_of_quota) fs.has_quota = ask();
     fs.asked_of_quota = true;
     return fs.has_quota;
   }
-  return vfs::HasQuota(fd, device);
+  return ask();
 }
 
 // Unless it is known that no file there can have an entry.

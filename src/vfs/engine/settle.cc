@@ -24,6 +24,23 @@ bool TryFile(File& file, pool::FileRecord* record) {
   return true;
 }
 
+struct Mark {
+  nvlog::Kind kind;
+  uint64_t offset;
+  uint64_t length;
+};
+
+// The stack has its group or Describe()'s frames, never both.
+[[gnu::noinline]] Outcome TryMark(File& file, const Mark& mark, pool::FileRecord* record,
+                                  nvlog::Lsn* lsn) {
+  nvlog::GroupWriter group(engine.log, file.tag);
+  const Outcome outcome = group.BeginMark(mark.kind, mark.offset, mark.length, record);
+  if (outcome != Outcome::kDone) return outcome;
+  file.pending.fetch_add(group.units());
+  *lsn = group.Commit();
+  return outcome;
+}
+
 }  // namespace
 
 Next MayLog(const File& file) {
@@ -70,17 +87,14 @@ bool Describe(File& file, pool::FileRecord* record) {
 
 Next AppendMark(File& file, nvlog::Kind kind, uint64_t offset, uint64_t length, nvlog::Lsn* lsn) {
   if (const Next next = MayLog(file); next != Next::kDone) return next;
-  sys::Scratch<pool::FileRecord> scratch;
-  for (pool::FileRecord* record = nullptr;; record = scratch.get()) {
-    if (record != nullptr && !Describe(file, record)) return Next::kPassThrough;
-    nvlog::GroupWriter group(engine.log, file.tag);
-    const Outcome outcome = group.BeginMark(kind, offset, length, record);
-    if (outcome == Outcome::kUndeclared && record == nullptr) continue;
-    if (outcome != Outcome::kDone) return NextOf(outcome);
-    file.pending.fetch_add(group.units());
-    *lsn = group.Commit();
-    return Next::kDone;
+  const Mark mark = {kind, offset, length};
+  Outcome outcome = TryMark(file, mark, nullptr, lsn);
+  if (outcome == Outcome::kUndeclared) {
+    sys::Scratch<pool::FileRecord> record;
+    if (!Describe(file, record.get())) return Next::kPassThrough;
+    outcome = TryMark(file, mark, record.get(), lsn);
   }
+  return NextOf(outcome);
 }
 
 // Describes the file by its record in the log: the kernel knows no path of a file without a name.
