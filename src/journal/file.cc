@@ -11,6 +11,7 @@
 #include "src/sys/crc32c.h"
 #include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"
+#include "src/sys/size_limit.h"
 
 namespace nvcache::journal {
 
@@ -73,7 +74,9 @@ long ReadHeaderAgain(int fd, Header* header) {
   return cached.IsOpen() ? ReadHeader(cached.get(), header) : cached.error();
 }
 
+// The kernel would not only refuse but kill the program (SIGXFSZ).
 long WriteHeader(int fd, Header header) {
+  if (sys::FileSizeLimit() < kHeaders * kBlock) return -EFBIG;
   const Buffer buffer(kBlock);
   if (buffer.get() == nullptr) return -ENOMEM;
   std::memcpy(header.magic, kHeaderMagic, sizeof(kHeaderMagic));

@@ -69,6 +69,7 @@ class Journal {
   const JournalMemory& memory() const { return memory_; }
   JournalLeader::Outcome Lead() { return leader_->Lead(); }
   bool Await() { return leader_->Await(); }
+  void GiveUp() { leader_->GiveUp(); }
 
  private:
   void CloseDescriptor();

@@ -83,7 +83,7 @@ JournalLeader::Outcome JournalLeader::Lead() {
   if (busy_.exchange(true)) return Outcome::kBusy;
   if (!MayWrite()) {
     busy_.store(false);
-    return Outcome::kUnable;
+    return Of(control().failed).load() != 0 ? Outcome::kFailed : Outcome::kUnable;
   }
   const sys::SignalsBlocked blocked;  // by Ctrl-Z, a leader would stop all the others
   if (!HoldByte(fd_, kLeaderByte, false)) {
@@ -123,12 +123,17 @@ bool JournalLeader::Await() {
       case Outcome::kFailed:
         return false;
       case Outcome::kUnable:
-        if (sys::Now(CLOCK_MONOTONIC) - begin >= kUnableNs) return Fail(-EBADF);
+        if (sys::Now(CLOCK_MONOTONIC) - begin >= kUnableNs) {
+          GiveUp();
+          return false;
+        }
         words().AwaitTurn(turn, kLookNs);
         break;
     }
   }
 }
+
+void JournalLeader::GiveUp() { Fail(-EBADF); }
 
 // A round of ours ends first.
 void JournalLeader::SetDescriptor(int fd) {
@@ -373,7 +378,9 @@ bool JournalLeader::WriteBatch(uint32_t flags) {
 // It is not written again: nobody knows what lies there, and a second try may seem to succeed when
 // the first one has taken older bytes with it.
 bool JournalLeader::Fail(long error) {
-  Of(control().failed).store(static_cast<uint32_t>(-error));
+  uint32_t none = 0;
+  const auto number = static_cast<uint32_t>(-error);
+  if (!Of(control().failed).compare_exchange_strong(none, number)) return false;  // and is left
   words().SetState(kMirrorLeaving);
   sys::Text<160> text;
   text.Append("the pool's journal cannot be written, error ");

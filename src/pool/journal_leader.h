@@ -56,6 +56,8 @@ class JournalLeader {
   // Leads, or waits for those who do. False: the journal has failed. One that this process could
   // not bring forward for a second, and nobody else has, has failed as well.
   bool Await();
+  // That has happened.
+  void GiveUp();
   // Another number of the same open file.
   void SetDescriptor(int fd);
 

@@ -10,6 +10,7 @@ import fcntl
 import os
 import pathlib
 import pty
+import resource
 import signal
 import socket
 import struct
@@ -28,6 +29,8 @@ PATIENCE = int(os.environ.get("LEAVES_PATIENCE", "30"))
 LEADER = 1 << 62  # kLeaderByte of src/pool/byte_locks.h
 FUTEX = "202"
 LIBC = ctypes.CDLL(None, use_errno=True)
+UNSAID = 125  # the exit status where what was told is not durable
+HEADERS = 2 * 4096  # bytes of a journal's headers (src/journal/format.h)
 SHARED, MIRRORED, FAILING = 81920, 3, 5  # src/pool/layout.h and shared_state.h
 READY, MAY_SYNC, SYNCED, LEFT = 1, 2, 3, 4
 IPC_CREAT, IPC_RMID, IPC_NOWAIT, GETVAL = 0o1000, 0, 0o4000, 12
@@ -417,6 +420,20 @@ class OutputTest(tool.ToolTest):
         step.set(LEFT + 1)
         self.assertEqual(process.wait(), 0)
 
+    def test_a_journal_that_this_process_cannot_bring_forward(self):
+        """Nor can another: it has failed before anything reaches the file. Nobody leaves it, so what was told and is not on the disk
+        fails the process, and no signal kills that: not even the journal's header has room within the limit."""
+        folder = self.folder()
+        process, step = self.begin("(the cleanup thread)", folder, Witness(folder), NVCACHE_BATCH_DELAY="1")
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (HEADERS - 1, resource.RLIM_INFINITY))
+        step.set(MAY_SYNC)
+        self.reach(process, step, SYNCED)
+        self.until(lambda: (folder / "data").read_bytes() == b"3", "nothing reaches the file")
+        self.assertNotEqual(self.state(), MIRRORED)
+        step.set(LEFT + 1)
+        self.assertEqual(process.wait(), UNSAID)
+        self.assertEqual(process.stderr.read().decode().count("the pool's journal cannot be written"), 1)
+
     def test_nothing_later_is_there_without_what_was_before(self):
         witness = MADE(self.folder())
         process, step = self.begin("rename", witness.folder, witness, NVCACHE_BATCH_DELAY="1")
@@ -459,6 +476,9 @@ class OutputTest(tool.ToolTest):
     def bell(self):
         """It changes when somebody begins to wait."""
         return struct.unpack_from("I", memory_of(self.pool).read_bytes()[SHARED:SHARED + 192], 144)[0]
+
+    def state(self):
+        return struct.unpack_from("I", memory_of(self.pool).read_bytes()[SHARED:SHARED + 192], 128)[0]
 
     def told(self):
         """And how far the journal is."""

@@ -233,7 +233,8 @@ void Mirror::AwaitToldNow() {
     using Outcome = pool::JournalLeader::Outcome;
     const Outcome outcome = lacks() ? Lead(generation) : Outcome::kLed;
     const bool late = sys::Now(CLOCK_MONOTONIC) - begin >= kUnableNs;
-    if (outcome == Outcome::kFailed || (outcome == Outcome::kUnable && late)) break;
+    if (outcome == Outcome::kFailed) break;
+    if (outcome == Outcome::kUnable && late) GiveUp(generation);
     if (outcome != Outcome::kLed) words.AwaitTurn(turn, kTurnNs);
   }
   const uint64_t end = sys::Now(CLOCK_MONOTONIC);
@@ -348,6 +349,13 @@ pool::JournalLeader::Outcome Mirror::Lead(uint32_t generation) {
     pool::MirrorWords(view).TakeTurn();
   }
   return outcome;
+}
+
+// The data would go before the log: so the journal has failed, and who was told waits for the disk.
+void Mirror::GiveUp(uint32_t generation) {
+  if (!lead_lock_.TryLock()) return;
+  if (generation_.load() == generation && journal_.is_used()) journal_.GiveUp();
+  lead_lock_.Unlock();
 }
 
 void Mirror::SayWaiting(uint64_t since) {

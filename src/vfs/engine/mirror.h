@@ -109,6 +109,7 @@ class Mirror {
   bool ReopenJournal(const char* path);
   pool::JournalLeader::Outcome LeadHere();
   pool::JournalLeader::Outcome Lead(uint32_t generation);
+  void GiveUp(uint32_t generation);
   void SayWaiting(uint64_t since);
 
   std::atomic<uint32_t> commit_{pool::kCommitOwn};
