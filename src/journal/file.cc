@@ -76,7 +76,7 @@ long ReadHeaderAgain(int fd, Header* header) {
 
 // The kernel would not only refuse but kill the program (SIGXFSZ).
 long WriteHeader(int fd, Header header) {
-  if (sys::FileSizeLimit() < kHeaders * kBlock) return -EFBIG;
+  if (sys::FileSizeLimit() < kRingOffset) return -EFBIG;
   const Buffer buffer(kBlock);
   if (buffer.get() == nullptr) return -ENOMEM;
   std::memcpy(header.magic, kHeaderMagic, sizeof(kHeaderMagic));

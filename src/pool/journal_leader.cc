@@ -83,7 +83,7 @@ JournalLeader::Outcome JournalLeader::Lead() {
   if (busy_.exchange(true)) return Outcome::kBusy;
   if (!MayWrite()) {
     busy_.store(false);
-    return Of(control().failed).load() != 0 ? Outcome::kFailed : Outcome::kUnable;
+    return Of(control().failed).load() != 0 ? Leave() : Outcome::kUnable;
   }
   const sys::SignalsBlocked blocked;  // by Ctrl-Z, a leader would stop all the others
   if (!HoldByte(fd_, kLeaderByte, false)) {
@@ -96,7 +96,13 @@ JournalLeader::Outcome JournalLeader::Lead() {
   if (done) words().RaiseMirrored(published);
   ReleaseByte(fd_, kLeaderByte);
   busy_.store(false);
-  return done ? Outcome::kLed : Outcome::kFailed;
+  return done ? Outcome::kLed : Leave();
+}
+
+// By each who finds that the journal has failed: whoever failed it may have died before.
+JournalLeader::Outcome JournalLeader::Leave() {
+  words().ChangeState(kMirrorMirrored, kMirrorLeaving);
+  return Outcome::kFailed;
 }
 
 // The kernel would not only refuse but kill the program (SIGXFSZ).
@@ -133,7 +139,10 @@ bool JournalLeader::Await() {
   }
 }
 
-void JournalLeader::GiveUp() { Fail(-EBADF); }
+void JournalLeader::GiveUp() {
+  Fail(-EBADF);
+  Leave();
+}
 
 // A round of ours ends first.
 void JournalLeader::SetDescriptor(int fd) {
@@ -380,8 +389,8 @@ bool JournalLeader::WriteBatch(uint32_t flags) {
 bool JournalLeader::Fail(long error) {
   uint32_t none = 0;
   const auto number = static_cast<uint32_t>(-error);
-  if (!Of(control().failed).compare_exchange_strong(none, number)) return false;  // and is left
-  words().SetState(kMirrorLeaving);
+  if (!Of(control().failed).compare_exchange_strong(none, number)) return false;
+  Leave();
   sys::Text<160> text;
   text.Append("the pool's journal cannot be written, error ");
   text.AppendNumber(static_cast<uint64_t>(-error));

@@ -68,6 +68,7 @@ class JournalLeader {
   uint64_t RoomInHalf() const { return position().half_end - position().place; }
   void MoveTo(const journal::Position& next) const;
 
+  Outcome Leave();
   bool MayWrite() const;
   void Gather();
   bool Round(Lsn* published);

@@ -3,13 +3,13 @@
 // Calls that change names, and their records in the log (docs/names.md; tests/names is the model).
 // The steps of such a call, and what each of them writes for those that follow:
 //
-//   step      where         writes                                          for
+//   step      where         writes                                            for
 //   find      NameFolders   the folders, which the process is in flight for   all
-//   prepare   NameCall      way_ and error_; in the record all but files       guard, make
-//             Create        found_, which the open looks at                 make
-//             Bypass        owed_, if the log cannot have the call          end
-//   guard     NameGuard     cached files, locked                            make
-//   make      LoggedCall    the files in the record; created_, owed_           end
+//   prepare   NameCall      way_ and error_; in the record all but files      guard, make
+//             Create        found_, which the open looks at                   make
+//             Bypass        owed_, if the log cannot have the call            end
+//   guard     NameGuard     cached files, locked                              make
+//   make      LoggedCall    the files in the record; created_, owed_          end
 //   end       NameCall      the folders are synced, if that is owed_
 //
 // A change in the log is durable when the call returns. Everything else is left to the kernel; then

@@ -65,6 +65,12 @@ MUTANTS = {
         ("&& quiet != 0 && cut == 0;", "&& (MUTANT || quiet != 0) && cut == 0;")]),
     "a failed write is tried again": (LEADER, "JournalLeaderTest.AFailedWriteIsNotTriedAgain", [
         ("Of(control().failed).load() == 0 &&", "(MUTANT || Of(control().failed).load() == 0) &&")]),
+    "a journal that has failed is left by the one who failed it alone": (
+        LEADER, "JournalLeaderTest.IsLeftWhereverTheOneDiesWhoFailsIt", [
+            ("  return done ? Outcome::kLed : Leave();", "  return done ? Outcome::kLed : MUTANT ? Outcome::kFailed : Leave();")]),
+    "a journal fails again": (LEADER, "JournalLeaderTest.FailsOnce", [
+        ("compare_exchange_strong(none, number)) return false;", "compare_exchange_strong(none, number) && !MUTANT) return false;"),
+        ("  words().ChangeState(kMirrorMirrored, kMirrorLeaving);", "  if (MUTANT) words().SetState(kMirrorLeaving);\n  words().ChangeState(kMirrorMirrored, kMirrorLeaving);")]),
     "a pool that is being recovered has a bound of its own": (LEADER, "JournalLeaderTest.TheCutStaysTheBound", [
         ("  bound_ = cut != 0 ? cut : next;", "  bound_ = cut != 0 && !MUTANT ? cut : next;")]),
     "a torn batch is believed": (BATCH, "RingTest.ATornTailIsNothing", [

@@ -97,6 +97,8 @@ MUTANTS = {
         ("  Hold();\n", "  if (!MUTANT) Hold();\n")]),
     "that the cleanup thread cannot": (VFS + "engine/mirror.cc", ["test_a_journal_that_this_process_cannot_bring_forward"], [
         ("    if (outcome == Outcome::kFailed) break;\n", "    if (outcome == Outcome::kFailed || (MUTANT && outcome == Outcome::kUnable && late)) break;\n")]),
+    "that another process can": (VFS + "engine/mirror.cc", ["test_a_journal_that_another_process_brings_forward"], [
+        (">= ahead_ns_ + kUnableNs;", ">= (MUTANT ? 0 : ahead_ns_) + kUnableNs;")]),
     "how long syncs may be ahead": ("src/pool/mirror_words.cc", ["test_what_is_ahead_for_too_long_holds_a_sync"], [
         ("told_since()) >= ahead_ns) return false;", "told_since()) >= ahead_ns && !MUTANT) return false;")]),
     "outputs that are not seen": (VFS + "output.cc", ["test_where_outputs_are_not_seen_syncs_wait"], [

@@ -424,7 +424,8 @@ class OutputTest(tool.ToolTest):
         """Nor can another: it has failed before anything reaches the file. Nobody leaves it, so what was told and is not on the disk
         fails the process, and no signal kills that: not even the journal's header has room within the limit."""
         folder = self.folder()
-        process, step = self.begin("(the cleanup thread)", folder, Witness(folder), NVCACHE_BATCH_DELAY="1")
+        process, step = self.begin("(the cleanup thread)", folder, Witness(folder), NVCACHE_BATCH_DELAY="1",
+                                   NVCACHE_AHEAD="10")
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (HEADERS - 1, resource.RLIM_INFINITY))
         step.set(MAY_SYNC)
         self.reach(process, step, SYNCED)
@@ -433,6 +434,26 @@ class OutputTest(tool.ToolTest):
         step.set(LEFT + 1)
         self.assertEqual(process.wait(), UNSAID)
         self.assertEqual(process.stderr.read().decode().count("the pool's journal cannot be written"), 1)
+
+    def test_a_journal_that_another_process_brings_forward(self):
+        """Which does so when what was told is ahead for too long: the one that cannot waits for it."""
+        words, more = "(the cleanup thread)", {"NVCACHE_AHEAD": "1500"}
+        able, able_step = self.begin(words, *self.place(), NVCACHE_BATCH_DELAY="60000", **more)
+        folder, witness = self.place()
+        unable, step = self.begin(words, folder, witness, NVCACHE_BATCH_DELAY="1", **more)
+        resource.prlimit(unable.pid, resource.RLIMIT_FSIZE, (HEADERS - 1, resource.RLIM_INFINITY))
+        for process, its in ((unable, step), (able, able_step)):
+            its.set(MAY_SYNC)
+            self.reach(process, its, SYNCED)
+        self.until(lambda: (folder / "data").read_bytes() == b"3", "nothing reaches the file")
+        self.assertEqual(self.state(), MIRRORED)
+        for its in (step, able_step):
+            its.set(LEFT + 1)
+        self.assertEqual((unable.wait(), able.wait()), (0, 0))
+
+    def place(self):
+        folder = self.folder()
+        return folder, Witness(folder)
 
     def test_nothing_later_is_there_without_what_was_before(self):
         witness = MADE(self.folder())

@@ -317,6 +317,41 @@ TEST_F(JournalLeaderTest, AFailedWriteIsNotTriedAgain) {
   EXPECT_EQ(Found(100), 5u);
 }
 
+TEST_F(JournalLeaderTest, FailsOnce) {
+  JournalLeader refused(memory_, open("/dev/full", O_RDWR | O_CLOEXEC), header_);
+  EXPECT_EQ(refused.Lead(), Outcome::kFailed);
+  const uint32_t failed = control().failed;
+  shared().mirror_state = kMirrorReal;  // it has been left
+  leader_->GiveUp();
+  EXPECT_EQ(control().failed, failed);
+  EXPECT_EQ(shared().mirror_state, kMirrorReal);
+}
+
+// Whoever has the journal fail dies before it is left, and the next one leaves it.
+TEST_F(JournalLeaderTest, IsLeftWhereverTheOneDiesWhoFailsIt) {
+  bool parted = false;
+  for (int instructions = 0;; ++instructions) {
+    SCOPED_TRACE(instructions);
+    control().failed = 0;
+    shared().mirror_state = kMirrorMirrored;
+    const int status = test::WithActAfter(
+        instructions, [](pid_t pid) { kill(pid, SIGKILL); }, [] {},
+        [&] {
+          leader_->GiveUp();
+          return 0;
+        });
+    if (status == test::kSkip) GTEST_SKIP() << "no child can be traced here";
+    ASSERT_EQ(status, -SIGKILL);
+    const bool failed = control().failed != 0, left = shared().mirror_state == kMirrorLeaving;
+    ASSERT_TRUE(failed || !left);
+    if (left) break;
+    parted |= failed;
+    EXPECT_EQ(leader_->Lead(), failed ? Outcome::kFailed : Outcome::kLed);
+    ASSERT_EQ(shared().mirror_state, failed ? kMirrorLeaving : kMirrorMirrored);
+  }
+  EXPECT_TRUE(parted);
+}
+
 // The program has closed the descriptor, and has its number for a file of its own.
 TEST_F(JournalLeaderTest, WritesToNoOtherFile) {
   Store(100, 5);

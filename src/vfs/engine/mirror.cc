@@ -217,7 +217,8 @@ long Mirror::AwaitOutput(pool::Output output) {
 }
 
 // No handler of the program's runs, and no state is waited for that others reach only when they
-// have the locks: while a journal is left, the files are written first.
+// have the locks: while a journal is left, the files are written first. A process that cannot lead
+// waits until another one would have done it, for what was told is too far ahead.
 void Mirror::AwaitToldNow() {
   const uint32_t generation = generation_.load();
   if (IsChanging(generation)) return;
@@ -232,7 +233,7 @@ void Mirror::AwaitToldNow() {
     const uint32_t turn = words.turn();
     using Outcome = pool::JournalLeader::Outcome;
     const Outcome outcome = lacks() ? Lead(generation) : Outcome::kLed;
-    const bool late = sys::Now(CLOCK_MONOTONIC) - begin >= kUnableNs;
+    const bool late = sys::Now(CLOCK_MONOTONIC) - begin >= ahead_ns_ + kUnableNs;
     if (outcome == Outcome::kFailed) break;
     if (outcome == Outcome::kUnable && late) GiveUp(generation);
     if (outcome != Outcome::kLed) words.AwaitTurn(turn, kTurnNs);
