@@ -410,6 +410,8 @@ class OutputTest(tool.ToolTest):
     def test_the_log_goes_before_the_data(self):
         folder = self.folder()
         process, step = self.begin("(the cleanup thread)", folder, Witness(folder), NVCACHE_BATCH_DELAY="1")
+        # At the end of the batch before, it waits for the journal as well.
+        self.until(lambda: self.status()["pending_records"] == 0, "the batch before does not end")
         with Journal(self.pool):
             before = self.bell()
             step.set(MAY_SYNC)
