@@ -63,14 +63,11 @@ inline auto CallFound(EngineCall engine_call, RealCall real, int fd, Arguments..
   return FromAnswer(answer);
 }
 
-// Of a write with one buffer, and no flags. `plain` is the kernel's call, `real` libc's.
 template <typename Plain, typename EngineCall, typename RealCall, typename... Arguments>
-inline auto OfferPlainly(Plain plain, EngineCall engine_call, RealCall real, int fd,
-                         Arguments... arguments) {
+[[gnu::always_inline]] inline auto GoPlainly(vfs::PlainWrite& write, Plain plain,
+                                             EngineCall engine_call, RealCall real, int fd,
+                                             Arguments... arguments) {
   using Result = decltype(real(fd, arguments...));
-  vfs::PlainWrite write(fd);
-  if (vfs::IsMirrored()) [[unlikely]]
-    return OfferMore(engine_call, real, fd, arguments...);
   if (!write.is_on_file()) {
     if (write.is_untracked()) return CallFound(engine_call, real, fd, arguments...);
     return OfferMore(engine_call, real, fd, arguments...);
@@ -81,6 +78,25 @@ inline auto OfferPlainly(Plain plain, EngineCall engine_call, RealCall real, int
   if (write.End() || answer < 0) [[unlikely]]
     return static_cast<Result>(EndPlainly(answer));
   return static_cast<Result>(answer);
+}
+
+template <typename Plain, typename EngineCall, typename RealCall, typename... Arguments>
+[[gnu::noinline]] inline auto OfferMirrored(Plain plain, EngineCall engine_call, RealCall real,
+                                            int fd, Arguments... arguments) {
+  vfs::PlainWrite write(fd);
+  if (vfs::WriteMayWait(fd, write.is_untracked()))
+    return OfferMore(engine_call, real, fd, arguments...);
+  return GoPlainly(write, plain, engine_call, real, fd, arguments...);
+}
+
+// Of a write with one buffer, and no flags. `plain` is the kernel's call, `real` libc's.
+template <typename Plain, typename EngineCall, typename RealCall, typename... Arguments>
+inline auto OfferPlainly(Plain plain, EngineCall engine_call, RealCall real, int fd,
+                         Arguments... arguments) {
+  vfs::PlainWrite write(fd);
+  if (vfs::IsMirrored()) [[unlikely]]
+    return OfferMirrored(plain, engine_call, real, fd, arguments...);
+  return GoPlainly(write, plain, engine_call, real, fd, arguments...);
 }
 
 template <typename RealCall>

@@ -17,6 +17,7 @@ namespace nvcache::calls {
 
 template <typename RealCall>
 inline auto Close(int fd, RealCall real) {
+  vfs::NoteClosing(fd);
   return MayClose(fd) ? Offer(vfs::Close, real, fd) : decltype(real(fd)){-1};
 }
 

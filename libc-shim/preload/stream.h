@@ -28,6 +28,7 @@ inline int TrackOpened(int fd, int flags) {
 // libc is about to close `fd` where we cannot see, or has done so.
 inline void Release(int fd) {
   if (fd < 0) return;
+  vfs::NoteClosing(fd);
   if (vfs::PassThrough(fd) >= 0) vfs::Forget(fd);
 }
 

@@ -47,7 +47,7 @@ void NoteLock(int fd) {
 
 // A descriptor is about to be closed. If the program has asked for a lock on its file, that may end
 // it. Table lock held.
-void NoteClosing(const Description* description) {
+void NoteEndOfTurn(const Description* description) {
   const File* file = IsDescription(description) ? description->file.load() : nullptr;
   if (file != nullptr && (file->locks.load() & kLockAsked) != 0) engine.turns.End();
 }
@@ -56,7 +56,7 @@ void NoteClosing(const Description* description) {
 // that asks, for a socket perhaps, of which we do not hear: by then the number is nobody's.
 long CloseTracked(int fd) {
   Description* description = engine.descriptors.Of(fd);
-  NoteClosing(description);
+  NoteEndOfTurn(description);
   if (description->references == 1) NoteCloseStamp(fd, *description);
   engine.descriptors.Set(fd, Closing());
   const long error = engine.files.DropReference(*description);
@@ -128,6 +128,7 @@ long Adopt(int fd) {
 }
 
 void Forget(int fd) {
+  NoteClosing(fd);
   if (!engine.active()) return;
   TableLock lock;
   if (!IsDescription(engine.descriptors.Of(fd))) return;
@@ -146,6 +147,7 @@ bool MakeRoom() {
 }
 
 long Close(int fd) {
+  NoteClosing(fd);
   if (engine.descriptors.Of(fd) == kUntracked) return kNotOurs;
   TableLock lock;
   Description* description = engine.descriptors.Of(fd);
@@ -167,6 +169,7 @@ long Dup2(int from, int to) {
 
 long Dup3(int from, int to, int flags) {
   NoteCopyInChild(from);
+  NoteClosing(to);
   if (engine.descriptors.Of(from) == kUntracked && engine.descriptors.Of(to) == kUntracked)
     return kNotOurs;
   if (from == to) return -EINVAL;
@@ -175,7 +178,7 @@ long Dup3(int from, int to, int flags) {
   if (IsInternal(to)) {
     if (long error = engine.own.Move(to); error < 0) return error;
   }
-  NoteClosing(engine.descriptors.Of(to));
+  NoteEndOfTurn(engine.descriptors.Of(to));
   const long result = sys::Dup3(from, to, flags);
   if (result >= 0) Share(from, to, (flags & O_CLOEXEC) == 0);
   engine.files.Reap();
@@ -225,6 +228,8 @@ long Fcntl(int fd, int command, long argument) {
 
 // Ours lie somewhere in the range, so it is closed in pieces around them.
 long CloseRange(unsigned first, unsigned last, int flags) {
+  for (unsigned fd = first; fd <= last && fd < kFewDescriptors; ++fd)
+    NoteClosing(static_cast<int>(fd));
   if (sys::IsSharing() && first <= last) return CloseRangeInChild(first, last, flags);
   if (!engine.active() || first > last) return kNotOurs;
   TableLock lock;

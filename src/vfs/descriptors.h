@@ -33,6 +33,9 @@ inline bool IsReadByKernel(int fd) {
   return description == kUntracked || (IsDescription(description) && !CachesFiles());
 }
 
+// What is open there is about to be closed, by whatever call.
+inline void NoteClosing(int fd) { engine.descriptors.ForgetPlain(fd); }
+
 // True for a descriptor of a file that the engine follows, cached or not.
 bool Tracks(int fd);
 

@@ -73,9 +73,13 @@ bool IsRegular(int fd) {
 bool PromisesDurability(int fd, int rwf_flags) {
   if ((rwf_flags & (RWF_SYNC | RWF_DSYNC)) != 0) return true;
   const Description* description = engine.descriptors.Of(fd);
-  const long flags =
-      IsDescription(description) ? description->flags.load() : sys::Fcntl(fd, F_GETFL);
-  return flags >= 0 && (flags & O_DSYNC) != 0;
+  if (IsDescription(description)) return (description->flags.load() & O_DSYNC) != 0;
+  if (engine.descriptors.IsPlain(fd)) return false;
+  engine.descriptors.NotePlain(fd);
+  const long flags = sys::Fcntl(fd, F_GETFL);
+  const bool promises = flags >= 0 && (flags & O_DSYNC) != 0;
+  if (promises || flags < 0) engine.descriptors.ForgetPlain(fd);
+  return promises;
 }
 
 long AwaitMirrorOf(int fd) { return IsMirrored() ? engine.mirror.Promise(SyncForReal, fd) : 0; }

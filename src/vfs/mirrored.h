@@ -16,6 +16,13 @@ inline bool IsMirrored() { return engine.mirror.commit() != pool::kCommitOwn; }
 // All calls that change something wait, not only those that promise durability.
 inline bool ChangesAwaitMirror() { return engine.mirror.commit() == pool::kCommitWrite; }
 
+// A write without RWF_* may have to wait, before or afterwards: by this descriptor, if it is not
+// tracked; whatever its file is.
+inline bool WriteMayWait(int fd, bool is_untracked) {
+  return ChangesAwaitMirror() || engine.mirror.IsTold() ||
+         (is_untracked && !engine.descriptors.IsPlain(fd));
+}
+
 // A write by this descriptor promises durability: by how it was opened, or by the call's RWF_*.
 bool PromisesDurability(int fd, int rwf_flags);
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""mirrored.c on a mirrored pool. Where another writer has the epoch, each call that promises durability fails, and
+"""mirrored.c on a mirrored pool, and opened_past.c. Where another writer has the epoch, each call that promises durability fails, and
 so does, with --commit write, each that changes something; all others do as ever. Where syncs are real, none fails."""
 
 import pathlib
@@ -25,6 +25,9 @@ CHANGES = {
     "unlink", "mkdir", "rmdir", "mkfifo", "chmod", "fchmod", "chown", "fchown", "utimensat", "setxattr", "fsetxattr",
     "write, again", "write, once more", "unlink by a child of vfork",
 }
+# By numbers that pipes had before.
+PAST = {"write, opened past libc": "0", **dict.fromkeys(
+    ("write, O_DSYNC, opened past libc", "the same, close_range", "the same, fclose", "the same, dup2"), "EIO")}
 # Of a file that the log has bytes of: with --write-back always.
 REMOVALS = {"unlink of what was written", "rename over what was written"}
 # The kernel does them by itself, later; or they change nothing.
@@ -42,7 +45,7 @@ def results(bench, program, commit, state, rule):
     (folder / "folder").mkdir()
     for name in ("file", "other", "gone", "cut", "written", "target", "shared"):
         (folder / name).write_bytes(b"x" * 5000)
-    pool = bench.pool.with_name(f"pool-{commit}-{state}-{rule}")
+    pool = bench.pool.with_name(f"{program.name}-{commit}-{state}-{rule}")
     bench.without(bench.nvcache, "create", pool, "--size", "16M", "--commit", commit)
     with open(pool, "r+b") as file:
         file.seek(STATE)
@@ -54,9 +57,12 @@ def results(bench, program, commit, state, rule):
 def main():
     parser = kit.arguments(__doc__)
     parser.add_argument("--program", required=True, help="mirrored.c, built")
+    parser.add_argument("--past", required=True, help="opened_past.c, built")
     options = parser.parse_args()
-    program = pathlib.Path(options.program).resolve()
+    program, past = (pathlib.Path(each).resolve() for each in (options.program, options.past))
     with kit.Bench(options, size="16M") as bench:
+        found = results(bench, past, "fsync", FENCED, "auto")
+        check(found == PAST, f"opened past libc: {found}")
         for rule in ("auto", "always"):
             removals = REMOVALS if rule == "always" else set()
             for commit, fails in (("fsync", PROMISES | removals), ("write", PROMISES | CHANGES | REMOVALS)):

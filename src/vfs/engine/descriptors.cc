@@ -52,6 +52,17 @@ void Descriptors::Store(int fd, Description* description) {
   meanings_.load(std::memory_order_relaxed)[number].store(description, std::memory_order_seq_cst);
 }
 
+void Descriptors::NotePlain(int fd) {
+  const auto number = static_cast<uint32_t>(fd);
+  if (number < kFewDescriptors && !sys::IsSharing()) {
+    plain_[number / 64].fetch_or(uint64_t{1} << number % 64);
+  }
+}
+
+void Descriptors::TakeBackPlain(uint32_t number) {
+  plain_[number / 64].fetch_and(~(uint64_t{1} << number % 64));
+}
+
 int Descriptors::NumberOf(const Description& description) const {
   for (uint32_t fd = 0; fd < end(); ++fd) {
     if (Of(static_cast<int>(fd)) == &description) return static_cast<int>(fd);

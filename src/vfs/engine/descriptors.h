@@ -50,6 +50,20 @@ class Descriptors {
   uint32_t end() const { return end_.load(std::memory_order_relaxed); }
   // One of the description's; -1: it has none. Table lock.
   int NumberOf(const Description& description) const;
+  // The kernel has said of what is untracked there that no write by it promises durability. That
+  // stays so while it is open. No lock.
+  bool IsPlain(int fd) const {
+    const auto number = static_cast<uint32_t>(fd);
+    return number < kFewDescriptors && (plain_[number / 64].load() >> number % 64 & 1) != 0;
+  }
+  // Before the kernel is asked; it is taken back when the answer is another one, and before what is
+  // open there is closed.
+  void NotePlain(int fd);
+  void ForgetPlain(int fd) {
+    if (IsPlain(fd)) [[unlikely]]
+      TakeBackPlain(static_cast<uint32_t>(fd));
+  }
+
   // The engine's own. No lock.
   uint32_t CountInternal() const;
   // From now on nothing is tracked: the open files are another process's, too.
@@ -58,9 +72,12 @@ class Descriptors {
  private:
   using Meaning = std::atomic<Description*>;
 
+  void TakeBackPlain(uint32_t number);
+
   std::atomic<uint32_t> count_{0};
   std::atomic<Meaning*> meanings_{nullptr};
   std::atomic<uint32_t> end_{0};
+  std::atomic<uint64_t> plain_[kFewDescriptors / 64] = {};
 };
 
 }  // namespace nvcache::vfs
