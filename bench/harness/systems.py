@@ -18,6 +18,7 @@ SYSTEMS = {
     "through": "NVCache",
     "nvcache": "NVCache, exclusive",
     "disk": "NVCache, its journal on the disk",
+    "output": "the same, exclusive, commit at output",
     "inpool": "NVCache, exclusive, frames in the pool",
     "inslowpool": "NVCache, exclusive, frames in a pool of slower memory",
     "passthrough": "under NVCache, file not cached",
@@ -33,7 +34,8 @@ EXCLUSIVE = {"WRITE_BACK": "auto", "EXCLUSIVE": "*"}
 SHORT = {"limit": "persist limit", "passthrough": "file not cached", "eatmydata": "libeatmydata",
          "fsync1000": "synced every 1,000", "inpool": "frames in pool",
          "inslowpool": "the same, slower"}
-UNDER_NVCACHE = ("through", "nvcache", "disk", "inpool", "inslowpool", "passthrough")
+UNDER_NVCACHE = ("through", "nvcache", "disk", "output", "inpool", "inslowpool", "passthrough")
+JOURNALS = ("disk", "output")  # their pools are journals on a disk
 IN_MEMORY = ("tmpfs", "limit")
 MEMORY = pathlib.Path("/dev/shm")
 PREFIX = "nvcache-test-bench-"
@@ -142,6 +144,10 @@ class Bench:
         self.pools = pathlib.Path(pools).resolve()
         self.emulate = emulate  # the pools are not persistent memory
 
+    def is_journal_apart(self):
+        """The pools of JOURNALS lie on another disk than the files."""
+        return not self.emulate and self.pools.stat().st_dev != self.folder.stat().st_dev
+
     def program(self, name):
         path = self.build / name
         if not path.exists():
@@ -152,12 +158,14 @@ class Bench:
     def place(self, system, pool="1G", dram="256M", settings=None, commit=None):
         """`with bench.place("nvcache", pool="64M") as place:`. `dram`: None if `settings` say where
         page frames are. `settings`: more variables of docs/settings.md, without their prefix. "through"
-        and "disk" have the default rule; the others under NVCache cache each file from the start, synced or not. The pool of
-        "disk" is a journal, on the disk that is measured, or on the one where the pools are. `commit`: the pool is mirrored.
+        and JOURNALS have the default rule; the others under NVCache cache each file from the start, synced or not. The pools of
+        JOURNALS lie on the disk that is measured, or on the one where the pools are. `commit`: the pool is mirrored.
         Records still in the log at the end are recovered to nowhere: pool and folder are removed."""
         parent = MEMORY if system in IN_MEMORY else self.folder
         folder = pathlib.Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
-        pools = self.folder if system == "disk" and self.emulate else self.pools
+        journal = system in JOURNALS
+        emulate = self.emulate and not journal
+        pools = self.folder if journal and self.emulate else self.pools
         memory = pathlib.Path(tempfile.mkdtemp(prefix=PREFIX, dir=pools))
         environment = {k: v for k, v in os.environ.items() if not k.startswith("NVCACHE_")}
         place = Place(system, folder, environment)
@@ -167,18 +175,18 @@ class Bench:
             place.pool = memory / "pool"
             environment |= {"LD_PRELOAD": str(self.program("libnvcache.so")),
                             "NVCACHE_POOL": str(place.pool),
-                            "NVCACHE_DRAM": dram or "", "NVCACHE_EMULATE": str(int(self.emulate and system != "disk")),
+                            "NVCACHE_DRAM": dram or "", "NVCACHE_EMULATE": str(int(emulate)),
                             "NVCACHE_REQUIRED": "1", "NVCACHE_NOTICE": "0",
-                            "NVCACHE_WRITE_BACK": "auto" if system in ("through", "disk") else "always"}
+                            "NVCACHE_WRITE_BACK": "auto" if journal or system == "through" else "always"}
             if system == "passthrough":
                 environment["NVCACHE_EXCLUDE"] = "/*"
             environment |= {f"NVCACHE_{k}": str(v) for k, v in (settings or {}).items()}
         try:
             if place.pool:
-                self._make_pool(place.pool, pool, self.emulate and system != "disk", commit)
+                self._make_pool(place.pool, pool, emulate, "output" if system == "output" else commit)
             yield place
         finally:
-            if system == "disk" and place.pool.exists():
+            if journal and place.pool.exists():
                 self._remove_memory(place.pool)
             shutil.rmtree(folder, ignore_errors=True)
             shutil.rmtree(memory, ignore_errors=True)

@@ -19,7 +19,7 @@ EATMYDATA = "libeatmydata.so"
 SLOWER = 1.05
 
 
-def _eatmydata_missing():
+def eatmydata_missing():
     done = subprocess.run(["true"], env={"LD_PRELOAD": EATMYDATA}, check=False, stderr=subprocess.PIPE)
     return bool(done.stderr)
 
@@ -27,7 +27,7 @@ def _eatmydata_missing():
 def measure(bench, program, system, scale, first):
     """What is timed -> seconds. `first`: what each program has left the first time, by its name."""
     # As users have it, who set nothing.
-    settings = {"REQUIRED": 0, **(systems.EXCLUSIVE if system == "nvcache" else {"WRITE_BACK": "auto"})}
+    settings = {"REQUIRED": 0, **(systems.EXCLUSIVE if system in ("nvcache", "output") else {"WRITE_BACK": "auto"})}
     with bench.place(system, pool=scale.choose(*program.pools), settings=settings) as place:
         user = program.user()
         servers.give(user, place.folder, *([place.pool.parent, place.pool] if place.pool else []))
@@ -62,12 +62,12 @@ class Everyday(model.Suite):
 
     def left_out(self, bench):
         found = {name: program.missing(bench) for name, program in self.programs.items()}
-        if _eatmydata_missing():
+        if eatmydata_missing():
             found[systems.SYSTEMS["eatmydata"]] = "libeatmydata is missing: install libeatmydata1"
         return {name: reason for name, reason in found.items() if reason}
 
     def cases(self, scale):
-        out = {"eatmydata"} if _eatmydata_missing() else set()
+        out = {"eatmydata"} if eatmydata_missing() else set()
         for program in self.programs.values():
             # Servers take long to install: a smoke run leaves out what no goal needs.
             few = {"eatmydata", "tmpfs"} if scale.name == "smoke" and program.slow else set()

@@ -81,7 +81,7 @@ class Case:
 
     def __init__(self, options):
         self.bench = Bench(options)
-        self.bad = FaultyDisk(self.bench, options.disk, size=64 * MIB)
+        self.bad = FaultyDisk(self.bench.folder, options.disk, size=64 * MIB)
         self.files = PowerDisk(self.bench)
         self.pool = self.bad.folder / "pool"
         self.writers, self.idle = [], []

@@ -28,7 +28,7 @@ class Case:
     def __init__(self, options, **disk):
         self.options = options
         self.bench = kit.Bench(options, size="4M", dram="256k", timeout=60)
-        self.bad = FaultyDisk(self.bench, options.disk, **disk)
+        self.bad = FaultyDisk(self.bench.folder, options.disk, **disk)
         self.good = self.bench.folder / "good"
         self.good.mkdir()
 
@@ -231,7 +231,7 @@ def everything_kept(options):
     """Every disk refuses, and as much is kept as ever is: writers get the disk's error, and at once,
     status says so, and nothing is lost, whether the program lives or dies."""
     for dies in (False, True):
-        with Case(options) as case, FaultyDisk(case.bench, options.disk, "worse") as worse:
+        with Case(options) as case, FaultyDisk(case.bench.folder, options.disk, "worse") as worse:
             keep_everything(case, worse, dies)
 
 

@@ -5,8 +5,8 @@
  *
  *   read|write|flush ERROR [COUNT]   refuse the next COUNT of these, or all, with this errno
  *   write ERROR from BYTE            refuse writes that end behind BYTE
- *   delay MICROSECONDS               make every read, write and flush wait so long, one at a time
- *   ok                               work again
+ *   delay MICROSECONDS [FLUSH]       make every read, write and flush wait so long, one at a time;
+ * a flush, if it has another number, so long ok                               work again
  *
  * The bytes are kept in memory, and gone at the end.
  *
@@ -35,13 +35,13 @@ struct rule {
 static char* bytes;
 static off_t size;
 static struct rule rules[kKinds];
-static useconds_t delay;
+static useconds_t delays[kKinds];
 static pthread_mutex_t rules_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t arm = PTHREAD_MUTEX_INITIALIZER; /* the disk does one thing at a time */
 
 static int failure(enum kind kind, off_t end) {
   pthread_mutex_lock(&rules_lock);
-  const useconds_t wait = delay;
+  const useconds_t wait = delays[kind];
   struct rule* rule = &rules[kind];
   int error = 0;
   if (rule->left != 0 && end > rule->from) {
@@ -65,11 +65,13 @@ static int command(const char* line) {
   int error = 0;
   if (strcmp(line, "ok") == 0) {
     memset(rules, 0, sizeof rules);
-    delay = 0;
+    memset(delays, 0, sizeof delays);
     return 0;
   }
-  if (sscanf(line, "delay %ld", &number) == 1) {
-    delay = (useconds_t)number;
+  const int delayed = sscanf(line, "delay %ld %ld", &number, &from);
+  if (delayed > 0) {
+    delays[kRead] = delays[kWrite] = (useconds_t)number;
+    delays[kFlush] = (useconds_t)(delayed == 2 ? from : number);
     return 0;
   }
   if (sscanf(line, "%15s %d %15s %ld", word, &error, more, &from) == 4) {

@@ -57,7 +57,7 @@ class Round:
         self.output = []
 
     def __enter__(self):
-        self.disks = {name: FaultyDisk(self.bench, self.options.disk, name) for name in BAD}
+        self.disks = {name: FaultyDisk(self.bench.folder, self.options.disk, name) for name in BAD}
         self.good = self.bench.folder / "good"
         self.good.mkdir()
         self.files = [(self.disks[name].folder / f"{i}", SMALL) for name in BAD for i in range(2)]

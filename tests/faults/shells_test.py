@@ -63,7 +63,7 @@ class Shells:
         self.bench = kit.Bench(options, size="1M", dram="64k")
         make = ("-b", str(BLOCK), "-m", "0", "-N", str(inodes), "-O", "^has_journal")
         if refuses:
-            self.mount = FaultyDisk(self.bench, options.disk, size=8 << 20, make=make)
+            self.mount = FaultyDisk(self.bench.folder, options.disk, size=8 << 20, make=make)
         else:
             self.mount = Mount(self.bench.folder / "image", self.bench.folder / "full", make=make, size=blocks * BLOCK)
         self.folder = self.mount.folder

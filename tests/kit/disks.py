@@ -120,13 +120,13 @@ class FaultyDisk(Mount):
     """On a disk that obeys (faulty_disk.c). Without a journal, unless told otherwise: the errors hit data only, as long
     as no file grows."""
 
-    def __init__(self, bench, tool, name="bad", size=64 * MIB, make=("-O", "^has_journal"), mount_options=""):
-        self.raw = bench.folder / f"{name}.raw"
+    def __init__(self, folder, tool, name="bad", size=64 * MIB, make=("-O", "^has_journal"), mount_options=""):
+        self.raw = folder / f"{name}.raw"
         self.raw.mkdir()
         self.process = subprocess.Popen([tool, self.raw, str(size)], stdin=subprocess.DEVNULL,
                                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         until((self.raw / "disk").exists, "the disk")
-        super().__init__(self.raw / "disk", bench.folder / name, make=(*LAZY_INIT_OFF, *make), options=mount_options)
+        super().__init__(self.raw / "disk", folder / name, make=(*LAZY_INIT_OFF, *make), options=mount_options)
 
     def tell(self, line):
         with open(self.raw / "control", "w", encoding="ascii") as control:
