@@ -384,20 +384,30 @@ TEST_IN_ENGINE(VfsNamesTest, ARemovalInVainIsInNoRecord) {
   EXPECT_EQ(Log(), Said{});
 }
 
+// In one of some tries: a new folder may stay unknown where another thread has to be waited for, or
+// another file has its entry.
 TEST_IN_ENGINE(VfsNamesTest, AFolderWithTheNumberOfOneBeforeIsAnotherOne) {
-  EXPECT_EQ(MakeFolder("sub"), 0);
-  EXPECT_EQ(Close(Open("sub/a", O_RDWR | O_CREAT)), 0);
-  EXPECT_EQ(Remove("sub/a"), 0);
-  const sys::BornStat before = BornStatOf(Path("sub"));
-  EXPECT_EQ(Remove("sub", AT_REMOVEDIR), 0);
-  EXPECT_FALSE(IsKnown(lease::TagOf(before)));
-  EXPECT_EQ(MakeFolder("new"), 0);
-  const sys::BornStat after = BornStatOf(Path("new"));
-  if (before.st_ino != after.st_ino) GTEST_SKIP() << "the file system gives out another number";
-  EXPECT_TRUE(IsKnown(lease::TagOf(after)));
-  EXPECT_EQ(Close(Open("new/b", O_RDWR | O_CREAT)), 0);
-  EXPECT_EQ(Log().back(), "created b");
-  EXPECT_EQ(last_folder_, Path("new"));
+  bool known = false;
+  for (int i = 0; i < 10 && !known; ++i) {
+    const std::string old = "old" + std::to_string(i), made = "new" + std::to_string(i);
+    EXPECT_EQ(MakeFolder(old), 0);
+    EXPECT_EQ(Close(Open(old + "/a", O_RDWR | O_CREAT)), 0);
+    EXPECT_EQ(Remove(old + "/a"), 0);
+    const sys::BornStat before = BornStatOf(Path(old));
+    EXPECT_EQ(Remove(old, AT_REMOVEDIR), 0);
+    EXPECT_FALSE(IsKnown(lease::TagOf(before)));
+    EXPECT_EQ(MakeFolder(made), 0);
+    const sys::BornStat after = BornStatOf(Path(made));
+    if (before.st_ino != after.st_ino) GTEST_SKIP() << "the file system gives out another number";
+    known = IsKnown(lease::TagOf(after));
+    EXPECT_EQ(Close(Open(made + "/b", O_RDWR | O_CREAT)), 0);
+    const Said said = Log();
+    known = known && !said.empty();  // else all of it is on the disk already
+    if (!known) continue;
+    EXPECT_EQ(said.back(), "created b");
+    EXPECT_EQ(last_folder_, Path(made));
+  }
+  EXPECT_TRUE(known);
 }
 
 TEST_IN_ENGINE(VfsNamesTest, AFolderWithTheNumberOfAFileBeforeIsNotKnown) {
