@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // What a bracket begins with whose call lets something leave the program
-// (docs/disk.md#commit-at-output).
+// (docs/output.md).
 #ifndef NVCACHE_LIBC_SHIM_CALLS_LEAVE_H_
 #define NVCACHE_LIBC_SHIM_CALLS_LEAVE_H_
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The bracket around a call by which something leaves the program and that needs nothing else: a
-// message, a signal, an end (docs/disk.md#commit-at-output). Other brackets begin with one of
+// message, a signal, an end (docs/output.md). Other brackets begin with one of
 // the functions in calls.h.
 #ifndef NVCACHE_LIBC_SHIM_CALLS_OUTPUT_H_
 #define NVCACHE_LIBC_SHIM_CALLS_OUTPUT_H_

@@ -42,7 +42,7 @@ struct alignas(64) SharedState {
   uint32_t mirror_bell;   // changes when a program begins to wait; the mirror sleeps on it
   uint64_t taken;         // how many segments logs have taken: never goes back
   uint32_t segments_end;  // no log has ever taken a segment from there on
-  // Commit at output (docs/disk.md#commit-at-output). 1: the checkpointer sleeps until a sync is
+  // Commit at output (docs/output.md). 1: the checkpointer sleeps until a sync is
   // told.
   uint32_t told_asleep;
   Lsn told;             // `mirrored` has to reach it: a sync of what lies below was told without

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What leaves the program, with commit at output (docs/disk.md#commit-at-output): a sync has
+// What leaves the program, with commit at output (docs/output.md): a sync has
 // returned before the journal, or the quorum, had what it covers, and nobody outside may hear of it
 // before. A front end calls these before the kernel gets a call by which something leaves.
 //

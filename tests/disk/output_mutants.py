@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Planted bugs in commit at output (docs/disk.md#commit-at-output): an output left out, each by itself, and each other rule;
+"""Planted bugs in commit at output (docs/output.md): an output left out, each by itself, and each other rule;
 and the row or the test of output_test.py that must fail then.
 
     output_mutants.py make SOURCES FOLDER     # copies of the library's files, with all of them

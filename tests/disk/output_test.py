@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Commit at output (docs/disk.md#commit-at-output): while nothing reaches the journal, syncs return, and nothing that leaves
+"""Commit at output (docs/output.md): while nothing reaches the journal, syncs return, and nothing that leaves
 the program is heard: by whatever call it would. The test has the lock of who writes the journal. When it lets go, all is
 heard."""
 

@@ -57,7 +57,7 @@ class Mirror {
   long Await(long (*sync)(int), int argument);
 
   // The end of a call that promises durability. With commit at output it is told that it has
-  // succeeded, if that may be (docs/disk.md#commit-at-output); else as Await().
+  // succeeded, if that may be (docs/output.md); else as Await().
   long Promise(long (*sync)(int), int argument);
   // Some call was told so, of whatever process, and the images lack what it covers. One load and a
   // branch where the pool's commit is another one.

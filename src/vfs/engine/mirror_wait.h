@@ -42,7 +42,7 @@ class MirrorWait {
   pool::Lsn drawn_ = 0;  // the images have to be above it; 0: not known
 };
 
-// One output's wait (docs/disk.md#commit-at-output), of the same kind: until the images have what
+// One output's wait (docs/output.md), of the same kind: until the images have what
 // was told before it began, or the disk has, and the images count no more.
 class OutputWait {
  public:
