@@ -18,7 +18,7 @@ SYSTEMS = {
     "through": "NVCache",
     "nvcache": "NVCache, exclusive",
     "disk": "NVCache, its journal on the disk",
-    "output": "the same, exclusive, commit at output",
+    "output": "NVCache, exclusive, commit at output",
     "inpool": "NVCache, exclusive, frames in the pool",
     "inslowpool": "NVCache, exclusive, frames in a pool of slower memory",
     "passthrough": "under NVCache, file not cached",

@@ -11,6 +11,7 @@
 #include "src/journal/file.h"
 #include "src/pool/byte_locks.h"
 #include "src/sys/bits.h"
+#include "src/sys/born_stat.h"
 #include "src/sys/check.h"
 #include "src/sys/deferral.h"
 #include "src/sys/filter.h"
@@ -70,7 +71,7 @@ JournalLeader::JournalLeader(const JournalMemory& memory, int fd, const journal:
       batch_(memory.buffer(), memory.pieces()) {
   view_.base = memory.base();
   struct stat st = {};
-  sys::Fstat(fd, &st);
+  sys::LookUntimed(fd, &st);
   device_ = st.st_dev;
   inode_ = st.st_ino;
 }
@@ -109,7 +110,7 @@ JournalLeader::Outcome JournalLeader::Leave() {
 bool JournalLeader::MayWrite() const {
   struct stat st = {};
   return sys::FileSizeLimit() >= journal::kRingOffset + 2 * half_size_ &&
-         sys::Fstat(fd_, &st) == 0 && st.st_dev == device_ && st.st_ino == inode_;
+         sys::LookUntimed(fd_, &st) == 0 && st.st_dev == device_ && st.st_ino == inode_;
 }
 
 // A round that has begun may have taken its marks before ours were set.

@@ -28,6 +28,9 @@ uint64_t MountOf(const struct statx& st) {
 
 timespec TimeOf(const statx_timestamp& time) { return {time.tv_sec, time.tv_nsec}; }
 
+// An old container's filter refuses statx with EPERM, which no file system says.
+bool IsRefused(long error) { return error == -ENOSYS || error == -EPERM; }
+
 }  // namespace
 
 void Fill(const struct statx& from, BornStat* st) {
@@ -57,7 +60,6 @@ uint64_t BirthOf(const struct statx& st) {
 
 uint64_t DeviceOf(const struct statx& st) { return makedev(st.stx_dev_major, st.stx_dev_minor); }
 
-// An old container's filter refuses statx with EPERM, which no file system says.
 long LookAt(int dirfd, const char* path, BornStat* st, int flags) {
   struct statx found;
   const long error = Statx(dirfd, path, flags, STATX_BASIC_STATS | STATX_BTIME, &found);
@@ -66,10 +68,21 @@ long LookAt(int dirfd, const char* path, BornStat* st, int flags) {
     return 0;
   }
   st->birth = st->mount = 0;
-  const bool refused = error == -ENOSYS || error == -EPERM;
-  return refused
+  return IsRefused(error)
              ? Call(SYS_newfstatat, dirfd, Address(path), Address(static_cast<Stat*>(st)), flags)
              : error;
+}
+
+long LookUntimed(int fd, struct stat* st) {
+  constexpr unsigned kTimes = STATX_ATIME | STATX_MTIME | STATX_CTIME;
+  struct statx found;
+  const long error = Statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS & ~kTimes, &found);
+  if (error < 0) return IsRefused(error) ? Fstat(fd, st) : error;
+  found.stx_atime = found.stx_mtime = found.stx_ctime = {};
+  BornStat all;
+  Fill(found, &all);
+  *st = all;
+  return 0;
 }
 
 long Look(int fd, BornStat* st) { return LookAt(fd, "", st, AT_EMPTY_PATH); }

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <sys/uio.h>
 
+#include "src/sys/born_stat.h"
 #include "src/sys/kernel.h"
 #include "src/vfs/engine/access.h"
 #include "src/vfs/folder.h"
@@ -65,7 +66,7 @@ long SyncAttributes(int dirfd, const char* path) {
 // Nothing else is ever in a log.
 bool IsRegular(int fd) {
   struct stat st;
-  return sys::Fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
+  return sys::LookUntimed(fd, &st) == 0 && S_ISREG(st.st_mode);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
+#include "src/sys/born_stat.h"
 #include "src/sys/kernel.h"
 
 namespace nvcache::vfs {
@@ -35,7 +36,7 @@ Output KindOf(mode_t mode) {
 
 Output KindOf(int fd) {
   struct stat st = {};
-  return sys::Fstat(fd, &st) == 0 ? KindOf(st.st_mode) : Output::kOther;
+  return sys::LookUntimed(fd, &st) == 0 ? KindOf(st.st_mode) : Output::kOther;
 }
 
 // What lies there is gone when the machine is.
@@ -57,7 +58,7 @@ long HoldOutputOf(int fd) {
 long HoldClose(int fd) {
   struct stat st = {};
   if (!HoldsOutputs() || engine.descriptors.Of(fd) != kUntracked) return 0;
-  if (sys::Fstat(fd, &st) < 0 || S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) return 0;
+  if (sys::LookUntimed(fd, &st) < 0 || S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) return 0;
   return engine.mirror.AwaitOutput(KindOf(st.st_mode));
 }
 
@@ -77,7 +78,7 @@ long HoldOpen(int dirfd, const char* path, int flags) {
 long HoldMapping(int fd) {
   struct stat st = {};
   if (!engine.active() && !sys::IsSharing()) return 0;
-  const bool is_file = sys::Fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
+  const bool is_file = sys::LookUntimed(fd, &st) == 0 && S_ISREG(st.st_mode);
   return is_file && !IsInMemory(fd) ? LeaveUnseen() : 0;
 }
 

@@ -2,7 +2,7 @@
 /* What few_calls_test.py counts the system calls of, each COUNT times in FOLDER; a prctl() begins
    each turn.
 
-   few_calls replaced|unpacked|journal FOLDER COUNT */
+   few_calls replaced|unpacked|journal|appended FOLDER COUNT */
 #include "tests/kit/program.h"
 
 static char bytes[4096];
@@ -62,16 +62,20 @@ static void transact(int fd) {
   lock(fd, F_UNLCK, 0, 0);
 }
 
+static void append(int fd) { CHECK(write(fd, bytes, 512) == 512 && fdatasync(fd) == 0); }
+
 int main(int argc, char **argv) {
   if (argc != 4 || chdir(argv[2]) != 0) return 2;
   const int folder = open(".", O_RDONLY | O_DIRECTORY);
   const int database = open("db", O_RDWR | O_CREAT, 0644);
-  CHECK(folder >= 0 && database >= 0);
+  const int log = open("log", O_WRONLY | O_CREAT | O_APPEND, 0644);
+  CHECK(folder >= 0 && database >= 0 && log >= 0);
   for (int i = 0; i < atoi(argv[3]); ++i) {
     prctl(PR_SET_NAME, "turn");
     if (strcmp(argv[1], "replaced") == 0) replace(folder);
     if (strcmp(argv[1], "unpacked") == 0) unpack(i);
     if (strcmp(argv[1], "journal") == 0) transact(database);
+    if (strcmp(argv[1], "appended") == 0) append(log);
   }
   prctl(PR_SET_NAME, "over");
   return 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "src/vfs/engine/heat.h"
 
+#include "src/sys/born_stat.h"
 #include "src/sys/kernel.h"
 #include "src/vfs/engine/access.h"
 #include "src/vfs/engine/states.h"
@@ -31,7 +32,7 @@ File* HotFile(int fd) {
   if (!IsDescription(description) || !description->writes()) return nullptr;
   File& file = *description->file.load();
   struct stat st;
-  if (!IsKernels(file.state.load()) || sys::Fstat(fd, &st) < 0 || st.st_nlink == 0) {
+  if (!IsKernels(file.state.load()) || sys::LookUntimed(fd, &st) < 0 || st.st_nlink == 0) {
     return nullptr;
   }
   return engine.attachment.Attach() ? &file : nullptr;

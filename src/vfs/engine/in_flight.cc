@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "src/vfs/engine/in_flight.h"
 
+#include "src/sys/born_stat.h"
 #include "src/sys/check.h"
 #include "src/sys/kernel.h"
 #include "src/vfs/engine/through.h"
@@ -17,7 +18,7 @@ using lease::FileTable;
 // the removal, and what was written after it, which a sync would have kept.
 bool HasNoName(int fd) {
   struct stat st;
-  return fd >= 0 && sys::Fstat(fd, &st) == 0 && st.st_nlink == 0;
+  return fd >= 0 && sys::LookUntimed(fd, &st) == 0 && st.st_nlink == 0;
 }
 
 }  // namespace

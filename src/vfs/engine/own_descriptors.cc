@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "src/replay/resolve.h"
+#include "src/sys/born_stat.h"
 #include "src/sys/check.h"
 #include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"
@@ -73,7 +74,7 @@ long Renumbered(int from, int to) {
 
 bool IsInode(int fd, const File& file) {
   struct stat st;
-  return sys::Fstat(fd, &st) == 0 && st.st_dev == file.device && st.st_ino == file.inode;
+  return sys::LookUntimed(fd, &st) == 0 && st.st_dev == file.device && st.st_ino == file.inode;
 }
 
 // A descriptor that OpenBacking opened, or as good.

@@ -5,6 +5,7 @@
 
 #include "src/dramcache/cursor.h"
 #include "src/nvlog/group_writer.h"
+#include "src/sys/born_stat.h"
 #include "src/sys/kernel.h"
 #include "src/sys/scratch.h"
 #include "src/vfs/engine/through.h"
@@ -52,7 +53,7 @@ class Position {
  private:
   long EndOfFile() const {
     struct stat st;
-    const long error = sys::Fstat(call_.fd, &st);
+    const long error = sys::LookUntimed(call_.fd, &st);
     return error < 0 ? error : st.st_size;
   }
 
