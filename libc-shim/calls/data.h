@@ -128,7 +128,10 @@ inline auto Write(int fd, const void* buffer, size_t count, RealCall real) {
 
 template <typename RealCall>
 inline auto Pwrite(int fd, const void* buffer, size_t count, off_t offset, RealCall real) {
-  return OfferPlainly(sys::Pwrite, vfs::PwriteWithMore, real, fd, buffer, count, offset);
+  const auto plain = [](int to, const void* bytes, size_t n, off_t at) {
+    return sys::Pwrite(to, bytes, n, static_cast<uint64_t>(at));
+  };
+  return OfferPlainly(plain, vfs::PwriteWithMore, real, fd, buffer, count, offset);
 }
 
 template <typename RealCall>

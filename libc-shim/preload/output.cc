@@ -140,7 +140,7 @@ NVCACHE_EXPORT int sigqueue(pid_t process, int signal, const union sigval value)
   return Leave(Output::kOther, [=] { return NVCACHE_REAL(sigqueue)(process, signal, value); });
 }
 
-NVCACHE_EXPORT int tgkill(pid_t process, pid_t thread, int signal) noexcept {
+NVCACHE_EXPORT int tgkill(pid_t process, pid_t thread, int signal) {
   return Leave(Output::kOther, [=] { return NVCACHE_REAL(tgkill)(process, thread, signal); });
 }
 
