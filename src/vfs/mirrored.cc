@@ -76,10 +76,14 @@ bool PromisesDurability(int fd, int rwf_flags) {
   const Description* description = engine.descriptors.Of(fd);
   if (IsDescription(description)) return (description->flags.load() & O_DSYNC) != 0;
   if (engine.descriptors.IsPlain(fd)) return false;
-  engine.descriptors.NotePlain(fd);
+  engine.descriptors.BeginToAsk(fd);
   const long flags = sys::Fcntl(fd, F_GETFL);
   const bool promises = flags >= 0 && (flags & O_DSYNC) != 0;
-  if (promises || flags < 0) engine.descriptors.ForgetPlain(fd);
+  if (flags >= 0 && !promises) {
+    engine.descriptors.NotePlain(fd);
+  } else {
+    engine.descriptors.ForgetPlain(fd);
+  }
   return promises;
 }
 

@@ -24,7 +24,7 @@ MOST = {"read": 40, "write": 40, "pread": 40, "pwrite": 40, "lseek": 40, "fstat"
 MOST_ON_FILE = {"read": 80, "pread": 80, "lseek": 80, "fstat": 80, "write": 80, "pwrite": 82}
 
 # In a pool with its journal on a disk, whose syncs wait: a write looks at how it was opened.
-MOST_WITH_JOURNAL = {"read": 40, "write": 50, "pwrite": 60, "close": 40}
+MOST_WITH_JOURNAL = {"read": 40, "write": 52, "pwrite": 62, "close": 40}
 MOST_ON_FILE_WITH_JOURNAL = {"read": 80, "write": 105, "pwrite": 110}
 # Where outputs are held, more than where syncs wait.
 MOST_AT_OUTPUT = dict.fromkeys(("write", "pwrite", "close", "fsync", "read"), 15)

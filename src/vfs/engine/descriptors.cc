@@ -52,15 +52,23 @@ void Descriptors::Store(int fd, Description* description) {
   meanings_.load(std::memory_order_relaxed)[number].store(description, std::memory_order_seq_cst);
 }
 
-void Descriptors::NotePlain(int fd) {
-  const auto number = static_cast<uint32_t>(fd);
-  if (number < kFewDescriptors && !sys::IsSharing()) {
-    plain_[number / 64].fetch_or(uint64_t{1} << number % 64);
-  }
+void Descriptors::BeginToAsk(int fd) {
+  if (!sys::IsSharing()) Change(fd, kAsking);
 }
 
-void Descriptors::TakeBackPlain(uint32_t number) {
-  plain_[number / 64].fetch_and(~(uint64_t{1} << number % 64));
+void Descriptors::NotePlain(int fd) {
+  if (!sys::IsSharing()) Change(fd, kPlain);
+}
+
+void Descriptors::Change(int fd, uint64_t to) {
+  const auto number = static_cast<uint32_t>(fd);
+  if (number >= kFewDescriptors) return;
+  const uint32_t shift = number % kInWord * kAskedBits;
+  std::atomic<uint64_t>& word = asked_[number / kInWord];
+  uint64_t now = word.load();
+  do {
+    if (to == kPlain && (now >> shift & kAskedMask) != kAsking) return;
+  } while (!word.compare_exchange_weak(now, (now & ~(kAskedMask << shift)) | to << shift));
 }
 
 int Descriptors::NumberOf(const Description& description) const {

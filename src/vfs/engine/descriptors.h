@@ -52,16 +52,15 @@ class Descriptors {
   int NumberOf(const Description& description) const;
   // The kernel has said of what is untracked there that no write by it promises durability. That
   // stays so while it is open. No lock.
-  bool IsPlain(int fd) const {
-    const auto number = static_cast<uint32_t>(fd);
-    return number < kFewDescriptors && (plain_[number / 64].load() >> number % 64 & 1) != 0;
-  }
-  // Before the kernel is asked; it is taken back when the answer is another one, and before what is
-  // open there is closed.
+  bool IsPlain(int fd) const { return (AskedOf(fd) & kPlain) != 0; }
+  // The kernel is about to be asked. Its answer counts unless what is open there is closed
+  // meanwhile.
+  void BeginToAsk(int fd);
   void NotePlain(int fd);
+  // Before it is closed, or where the answer is another one.
   void ForgetPlain(int fd) {
-    if (IsPlain(fd)) [[unlikely]]
-      TakeBackPlain(static_cast<uint32_t>(fd));
+    if (AskedOf(fd) != 0) [[unlikely]]
+      Change(fd, 0);
   }
 
   // The engine's own. No lock.
@@ -72,12 +71,22 @@ class Descriptors {
  private:
   using Meaning = std::atomic<Description*>;
 
-  void TakeBackPlain(uint32_t number);
+  static constexpr uint64_t kAsking = 1, kPlain = 2, kAskedMask = 3;
+  static constexpr uint32_t kAskedBits = 2, kInWord = 64 / kAskedBits;
+
+  // Zero above kFewDescriptors.
+  uint64_t AskedOf(int fd) const {
+    const auto number = static_cast<uint32_t>(fd);
+    if (number >= kFewDescriptors) return 0;
+    return asked_[number / kInWord].load() >> number % kInWord * kAskedBits & kAskedMask;
+  }
+  // Not to kPlain but from kAsking.
+  void Change(int fd, uint64_t to);
 
   std::atomic<uint32_t> count_{0};
   std::atomic<Meaning*> meanings_{nullptr};
   std::atomic<uint32_t> end_{0};
-  std::atomic<uint64_t> plain_[kFewDescriptors / 64] = {};
+  std::atomic<uint64_t> asked_[kFewDescriptors / kInWord] = {};
 };
 
 }  // namespace nvcache::vfs
