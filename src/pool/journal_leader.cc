@@ -2,6 +2,7 @@
 #include "src/pool/journal_leader.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -96,7 +97,9 @@ JournalLeader::Outcome JournalLeader::Lead() {
   const bool done = Of(control().failed).load() == 0 && Round(&published);
   if (done) words().RaiseMirrored(published);
   ReleaseByte(fd_, kLeaderByte);
+  const bool withdrawn = std::exchange(withdrawn_, false);
   busy_.store(false);
+  if (withdrawn) return Outcome::kUnable;
   return done ? Outcome::kLed : Leave();
 }
 
@@ -370,7 +373,7 @@ bool JournalLeader::WriteBatch(uint32_t flags) {
   batch_.End(seed_, &header);
   const uint64_t begin = sys::Now(CLOCK_MONOTONIC);
   if (const long error = journal::Write(fd_, memory_.buffer(), size, next.place, how_); error < 0) {
-    return Fail(error);
+    return MayWrite() ? Fail(error) : Withdraw();
   }
   c.took_ns = sys::Now(CLOCK_MONOTONIC) - begin;
   ++next.sequence;
@@ -383,6 +386,14 @@ bool JournalLeader::WriteBatch(uint32_t flags) {
   Of(c.bytes).fetch_add(size, std::memory_order_relaxed);
   batch_.Begin();
   return true;
+}
+
+// Another thread has lowered the size limit meanwhile, or the program has the number for another
+// file. The next leader finds the round as a dead one has left it.
+bool JournalLeader::Withdraw() {
+  withdrawn_ = true;
+  sys::SignalsBlocked::Drop(SIGXFSZ);
+  return false;
 }
 
 // It is not written again: nobody knows what lies there, and a second try may seem to succeed when

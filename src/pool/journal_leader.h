@@ -49,7 +49,8 @@ class JournalLeader {
     kBusy,    // somebody else leads
     kFailed,  // the journal has failed, now or before
     // This process may not write so far into a file (RLIMIT_FSIZE), or the program has closed the
-    // descriptor, and the number may be that of a file of its own.
+    // descriptor, and the number may be that of a file of its own; if since the round has begun,
+    // the next leader begins it anew.
     kUnable,
   };
   Outcome Lead();
@@ -84,6 +85,7 @@ class JournalLeader {
   bool WriteHeader();
   void Take(uint32_t begin, uint64_t word, uint64_t bits) const;
   bool WriteBatch(uint32_t flags);
+  bool Withdraw();
   bool Fail(long error);
 
   const JournalMemory memory_;
@@ -104,6 +106,7 @@ class JournalLeader {
   uint64_t word_count_ = 0;  // in memory_.words()
   uint64_t pages_ = 0;       // words of lines that these name
   uint64_t written_ = 0;     // bytes
+  bool withdrawn_ = false;
 };
 
 }  // namespace nvcache::pool

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "src/sys/deferral.h"
 
+#include <time.h>
+
+#include "src/sys/filter.h"
 #include "src/sys/kernel.h"
 
 namespace nvcache::sys {
@@ -36,6 +39,12 @@ uint64_t SignalsBlocked::SetMask(uint64_t mask) {
   uint64_t before = 0;
   Call(SYS_rt_sigprocmask, SIG_SETMASK, Address(&mask), Address(&before), sizeof(mask));
   return before;
+}
+
+void SignalsBlocked::Drop(int signal) {
+  const uint64_t mask = Bit(signal);
+  const timespec at_once = {};
+  CallIfAllowed(SYS_rt_sigtimedwait, Address(&mask), 0, Address(&at_once), sizeof(mask));
 }
 
 bool DeferSignal(const siginfo_t& signal, uint64_t* mask) {

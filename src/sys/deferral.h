@@ -78,6 +78,8 @@ class SignalsBlocked {
 
   // The mask until then.
   static uint64_t SetMask(uint64_t mask);
+  // A signal that waits for this thread does not come.
+  static void Drop(int signal);
 
  private:
   uint64_t before_;

@@ -19,8 +19,10 @@ import sys
 
 LEADER, JOURNAL = "src/pool/journal_leader.cc", "src/pool/journal.cc"
 RING, BATCH, CUT = "src/journal/ring.cc", "src/journal/batch.cc", "src/nvlog/cut.cc"
-FILES = (LEADER, JOURNAL, RING, BATCH, CUT)
+MOVED = "src/replay/moved.cc"
+FILES = (LEADER, JOURNAL, RING, BATCH, CUT, MOVED)
 DIES, MOMENT = "JournalLeaderTest.DiesAtAnyInstruction", "JournalLeaderTest.OneMomentAtAnyInstruction"
+BY_HANDLE = "ByHandle/MovedNamesReplayTest."
 ORDER = "JournalLeaderTest.TheHeaderIsInOrderAtAnyInstruction"
 SECONDS = 120
 
@@ -71,6 +73,10 @@ MUTANTS = {
     "a journal fails again": (LEADER, "JournalLeaderTest.FailsOnce", [
         ("compare_exchange_strong(none, number)) return false;", "compare_exchange_strong(none, number) && !MUTANT) return false;"),
         ("  words().ChangeState(kMirrorMirrored, kMirrorLeaving);", "  if (MUTANT) words().SetState(kMirrorLeaving);\n  words().ChangeState(kMirrorMirrored, kMirrorLeaving);")]),
+    "a size limit that falls within a round fails the journal": (LEADER, "JournalLeaderTest.IsUnableWhereverItsSizeLimitFalls", [
+        ("return MayWrite() ? Fail(error)", "return MayWrite() || MUTANT ? Fail(error)")]),
+    "a size limit that falls within a round kills the program": (LEADER, "JournalLeaderTest.IsUnableWhereverItsSizeLimitFalls", [
+        ("  sys::SignalsBlocked::Drop(SIGXFSZ);", "  if (!MUTANT) sys::SignalsBlocked::Drop(SIGXFSZ);")]),
     "a pool that is being recovered has a bound of its own": (LEADER, "JournalLeaderTest.TheCutStaysTheBound", [
         ("  bound_ = cut != 0 ? cut : next;", "  bound_ = cut != 0 && !MUTANT ? cut : next;")]),
     "a torn batch is believed": (BATCH, "RingTest.ATornTailIsNothing", [
@@ -111,6 +117,19 @@ MUTANTS = {
          "      (MUTANT || std::memcmp(control.run, header.run, sizeof(header.run)) == 0) &&")]),
     "a void journal is read": (JOURNAL, "JournalPoolTest.AVoidJournalIsNotRead", [
         ("*memory == -ENOENT && header_.is_void != 0)", "*memory == -ENOENT && header_.is_void != 0 && !MUTANT)")]),
+    # The file systems may be ahead of the logs.
+    "a file that has moved is not looked for": (MOVED, BY_HANDLE + "AFileWasMoved/0", [
+        ("  if (!AnyElsewhere() ||", "  if (MUTANT || !AnyElsewhere() ||")]),
+    "each name of a file is one that the logs lack": (MOVED, BY_HANDLE + "AFileWithNamesThatNoLogKnows/0", [
+        ("(who.has_others || !HasLast(number_of_file))", "((who.has_others && !MUTANT) || !HasLast(number_of_file))")]),
+    "a file keeps the names that it has not": (MOVED, BY_HANDLE + "AFileWasMoved/0", [
+        ("    if (spots_[spot].last == tie.who + 1 &&", "    if (!MUTANT && spots_[spot].last == tie.who + 1 &&")]),
+    "any other file takes a name": (MOVED, BY_HANDLE + "AnOlderFileHasTheName/0", [
+        ("  if (occupant.born <", "  if (!MUTANT && occupant.born <")]),
+    "one that no log knows replaces nothing": (MOVED, BY_HANDLE + "AFileWasRemovedAndAnotherOneHasItsName/0", [
+        ("  if (!spot.is_final || spot.last == 0) return;", "  if (!spot.is_final || spot.last == 0 || MUTANT) return;")]),
+    "a replaced file is not gone": (MOVED, BY_HANDLE + "AFileWasReplaced/0", [
+        ("    if (marks_[i].has_lost && IsLost(i)) whos_[i].gone = true;", "    if (marks_[i].has_lost && IsLost(i) && !MUTANT) whos_[i].gone = true;")]),
 }
 DECLARATION = 'extern "C" int nvcache_test_mutant;\n'
 MAIN = """#include <cstdlib>

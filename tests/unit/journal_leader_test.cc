@@ -8,6 +8,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -365,6 +366,45 @@ TEST_F(JournalLeaderTest, WritesToNoOtherFile) {
   EXPECT_EQ(leader.Lead(), Outcome::kUnable);
   EXPECT_EQ(leader_->Lead(), Outcome::kLed);
   close(other);
+}
+
+// A leader's size limit falls after each instruction, nearly: it is not killed, the journal does
+// not fail, and the next leader brings what it had taken.
+TEST_F(JournalLeaderTest, IsUnableWhereverItsSizeLimitFalls) {
+  const uint64_t a = kSegmentLine + 5, b = kSegmentLine + 500;
+  const auto forbid = [](pid_t pid) {
+    const rlimit none = {journal::kBlock, RLIM_INFINITY};
+    EXPECT_EQ(prlimit(pid, RLIMIT_FSIZE, &none, nullptr), 0);
+  };
+  bool acted = true, withdrew = false;
+  for (int instructions = 0; acted; instructions += kStride) {
+    SCOPED_TRACE(instructions);
+    const uint64_t value = static_cast<uint64_t>(instructions) + 1, begun = control().begun;
+    Store(a, value);
+    Store(b, value);
+    control().positions[control().position].is_whole = 1;  // or it would go over the whole pool
+    std::unique_ptr<JournalLeader> leader;
+    acted = false;
+    const int status = test::WithActAfter(
+        instructions,
+        [&](pid_t pid) {
+          forbid(pid);
+          acted = true;
+        },
+        [&] { leader = NewLeader(); }, [&] { return static_cast<int>(leader->Lead()); });
+    if (status == test::kSkip) GTEST_SKIP() << "no child can be traced here";
+    const bool unable = status == static_cast<int>(Outcome::kUnable);
+    ASSERT_TRUE(unable || status == static_cast<int>(Outcome::kLed)) << status;
+    ASSERT_EQ(control().failed, 0u);
+    withdrew |= unable && control().begun != begun;
+    if (unable) {
+      ASSERT_EQ(leader_->Lead(), Outcome::kLed);
+    }
+    Read();
+    ASSERT_EQ(Found(a), value);
+    ASSERT_EQ(Found(b), value);
+  }
+  EXPECT_TRUE(withdrew);
 }
 
 // Lap after lap: what nobody stores to any more is still there, as far as it is needed.
