@@ -49,7 +49,15 @@ def file_system(folder):
     """ext4, xfs, ..., as findmnt says."""
     # One line for each file system that is mounted there; the last one hides the others.
     lines = _output("findmnt", "-n", "-o", "FSTYPE", "-T", str(folder)).splitlines()
-    return lines[-1] if lines else "unknown"
+    kind = lines[-1] if lines else "unknown"
+    return f"{kind} without a journal" if kind == "ext4" and not _has_journal(folder) else kind
+
+
+def _has_journal(folder):
+    """An image of a virtual machine may have none, and then a sync writes the inode in place of a transaction."""
+    numbers = os.stat(folder).st_dev
+    device = pathlib.Path(f"/sys/dev/block/{os.major(numbers)}:{os.minor(numbers)}").resolve().name
+    return _first(f"/sys/fs/ext4/{device}/journal_task", r"(.*)") != "<none>"
 
 
 def _write_back():
