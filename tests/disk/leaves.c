@@ -71,6 +71,7 @@ static void open_nine(void) {
   out = 9;
 }
 static void open_kernels(void) { other = open("kernels", O_WRONLY | O_CREAT, 0644); }
+static void open_nonblocking(void) { CHECK(fcntl(out, F_SETFL, O_NONBLOCK) == 0); }
 static void open_event(void) { other = out; }
 static void open_queue(void) { other = msgget((key_t)getppid(), 0); }
 static void open_set(void) { other = semget((key_t)getppid(), 1, 0); }
@@ -108,6 +109,14 @@ static struct sockaddr_un address(const char* name) {
 }
 
 static void do_write(void) { CHECK(write(out, kText, kLength) == (ssize_t)kLength); }
+// Its own pipe's end is none of others, but the library does not know.
+static void do_own_pipe(void) {
+  int ends[2];
+  char read_back[16];
+  CHECK(pipe(ends) == 0 && write(ends[1], kText, kLength) == (ssize_t)kLength);
+  CHECK(read(ends[0], read_back, sizeof(read_back)) == (ssize_t)kLength);
+  CHECK(write(out, read_back, kLength) == (ssize_t)kLength);
+}
 static void do_writev(void) {
   const struct iovec iov = {(void*)kText, kLength};
   CHECK(writev(out, &iov, 1) == (ssize_t)kLength);
@@ -326,6 +335,8 @@ static const struct {
   void (*leave)(void);
 } kAll[] = {
     {"write", handle_signal, do_write},
+    {"write that does not block", open_nonblocking, do_write},
+    {"write to a pipe of its own", NULL, do_own_pipe},
     {"writev", NULL, do_writev},
     {"write by number", NULL, do_syscall_write},
     {"stream", open_stream, do_stream},

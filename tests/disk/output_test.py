@@ -23,11 +23,12 @@ from kit import children, tool
 from kit.journals import kill_users, memory_of, remove_memory
 
 PROGRAM = os.environ.get("NVCACHE_TEST_LEAVES", str(tool.BUILD / "disk_leaves"))
+API_PROGRAM = str(tool.BUILD / "disk_api_syncs")
 LIBRARY = os.environ.get("NVCACHE_TEST_LIBRARY", str(tool.LIBRARY))
 # Less where a planted bug may leave the program waiting for something else.
 PATIENCE = int(os.environ.get("LEAVES_PATIENCE", "30"))
 LEADER = 1 << 62  # kLeaderByte of src/pool/byte_locks.h
-FUTEX = "202"
+FUTEX, WRITE = "202", "1"
 LIBC = ctypes.CDLL(None, use_errno=True)
 UNSAID = 125  # the exit status where what was told is not durable
 HEADERS = 2 * 4096  # bytes of a journal's headers (src/journal/format.h)
@@ -292,7 +293,7 @@ GONE = path_of("old", lambda path: not path.exists())
 KERNELS, CUT = sized("kernels"), path_of("old", lambda path: path.stat().st_size == 0)
 
 ROWS = {
-    "write": Pipe, "writev": Pipe, "write by number": Pipe, "stream": Pipe, "dprintf": Pipe,
+    "write": Pipe, "write that does not block": Pipe, "write to a pipe of its own": Pipe, "writev": Pipe, "write by number": Pipe, "stream": Pipe, "dprintf": Pipe,
     "send": Socket, "sendto": Datagrams, "sendto by number": Socket, "sendmsg": Socket, "sendmmsg": Socket,
     "write to a socket": Socket, "write to a terminal": Terminal, "connect": Listener, "bind": MADE, "shutdown": Socket,
     "close": Pipe, "close of a socket": Socket, "fclose": Pipe, "close_range": Pipe, "dup2": Pipe, "open of a FIFO": Fifo,
@@ -331,9 +332,9 @@ class OutputTest(tool.ToolTest):
         return {**tool.clean_environment(), "LD_PRELOAD": LIBRARY, "NVCACHE_POOL": str(self.pool), "NVCACHE_REQUIRED": "1",
                 "NVCACHE_AHEAD": "60000", "NVCACHE_WRITE_BACK": "auto", "NVCACHE_EXCLUSIVE": "*/data*", **tool.QUIET, **more}
 
-    def begin(self, name, folder, witness, run=(), **more):
+    def begin(self, name, folder, witness, run=(), program=PROGRAM, **more):
         step = Step(self.make_folder(tool.MEMORY))
-        words = [*run, PROGRAM, name, folder, step.path, *witness.fds, os.getpid()]
+        words = [*run, program, name, folder, step.path, *witness.fds, os.getpid()]
         process = subprocess.Popen([str(word) for word in words], env=self.under(**witness.environment, **more),
                                    stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, pass_fds=[fd for fd in witness.fds if fd >= 0])
         witness.begun()
@@ -509,7 +510,8 @@ class OutputTest(tool.ToolTest):
         return struct.unpack_from("Q", words, 168)[0], struct.unpack_from("Q", words, 136)[0]
 
     def test_where_outputs_are_not_seen_syncs_wait(self):
-        for name, more in (("(a mapping)", {}), ("exit", {"NVCACHE_STDIO": "0"})):
+        for name, more in (("(a mapping)", {}), ("exit", {"NVCACHE_STDIO": "0"}),
+                           ("the C API", {"program": API_PROGRAM, "LD_PRELOAD": ""})):
             with self.subTest(name):
                 folder = self.folder()
                 process, step = self.begin(name, folder, Witness(folder), **more)
@@ -518,6 +520,29 @@ class OutputTest(tool.ToolTest):
                     self.until(lambda: self.ended(process) or self.asleep(process), "it does not wait")
                     self.assertEqual(step.get(), MAY_SYNC, "a sync was told")
                 self.assertEqual(process.wait(), 0)
+
+    def test_a_terminal_that_is_stopped_stops_nobody_else(self):
+        """The program has waited for the journal, and then does for the terminal: it holds nothing meanwhile."""
+        slow, quick = Terminal(self.folder()), Pipe(self.folder())
+        terminal = os.dup(slow.fds[1])
+        self.addCleanup(os.close, terminal)
+        termios.tcflow(terminal, termios.TCOOFF)
+        stopped, step = self.begin("write to a terminal", slow.folder, slow)
+        step.set(MAY_SYNC)
+        self.until(lambda: self.told()[0] <= self.told()[1] and self.in_call(stopped) == WRITE, "it does not write")
+        process, its = self.begin("write", quick.folder, quick)
+        its.set(MAY_SYNC)
+        self.until(lambda: self.ended(process), "the other one does not end")
+        self.assertTrue(quick.heard())
+        self.assertFalse(self.ended(stopped) or slow.heard())
+        termios.tcflow(terminal, termios.TCOON)
+        self.until(lambda: self.ended(stopped), "it does not end")
+        self.assertTrue(slow.heard())
+        for witness in (slow, quick):
+            witness.end()
+
+    def in_call(self, process):
+        return pathlib.Path(f"/proc/{process.pid}/syscall").read_text().split()[0]
 
     def test_a_handler_that_writes_waits_as_well(self):
         witness = Pipe(self.folder())
