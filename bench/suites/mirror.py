@@ -11,8 +11,9 @@ from suites import mirror_postgres, rocksdb
 
 DELAYS = (0, 100, 500)  # µs, there and back
 SYSTEMS = {"mirrored": "NVCache, mirrored", "plaintext": "NVCache, mirrored without TLS",
+           "told": "NVCache, mirrored, exclusive, commit at output",
            "trips": "three TCP round trips, until two are back", "standby": "disk, and two standbys of its own, ANY 1"}
-UNDER_MIRROR = ("mirrored", "plaintext")
+UNDER_MIRROR = ("mirrored", "plaintext", "told")
 WRITE = 512
 # What such a write is on the wire, with its record.
 MESSAGE = 640
@@ -55,12 +56,12 @@ class Mirror(model.Suite):
                              {"what": "write", "delay": delay, "num": writes}, 1 + writes * 1e-3)
         rows = scale.choose(500, 1500, 10000)
         for delay in delays:
-            yield model.Case(f"SQLite, {delay} µs", ("mirrored", "fsync"),
+            yield model.Case(f"SQLite, {delay} µs", ("mirrored", "told", "eatmydata", "fsync"),
                              {"what": "sqlite", "delay": delay, "num": rows}, 1 + rows * 1e-3)
         num = scale.choose(100, 2000, 20000)
         for delay in delays:
             for threads in (1, 8):
-                yield model.Case(f"RocksDB, {threads}, {delay} µs", ("mirrored", "fsync"),
+                yield model.Case(f"RocksDB, {threads}, {delay} µs", ("mirrored", "told", "eatmydata", "fsync"),
                                  {"what": "rocksdb", "delay": delay, "threads": threads, "num": num},
                                  1 + num * threads * 5e-4)
         transactions = scale.choose(40, 800, 10000)
@@ -81,14 +82,15 @@ class Mirror(model.Suite):
             return [model.Outcome(what, {"delay": delay}, metrics)]
         if what == "postgres":
             return self._postgres(bench, system, delay, num)
-        # As a program has it that nobody has told anything.
-        settings = {"WRITE_BACK": "auto"}
+        # As a program has it that nobody has told anything; at output, exclusive files alone gain.
+        settings = systems.EXCLUSIVE if system == "told" else {"WRITE_BACK": "auto"}
         is_mirrored = system in UNDER_MIRROR
+        commit = {"mirrored": "fsync", "plaintext": "fsync", "told": "output"}.get(system)
         with contextlib.ExitStack() as stack:
             place = stack.enter_context(bench.place("nvcache" if is_mirrored else system, pool=POOL, settings=settings,
-                                                    commit="fsync" if is_mirrored else None))
+                                                    commit=commit))
             if is_mirrored:
-                stack.enter_context(mirrored.mirror(bench, place.pool, delay, system == "mirrored"))
+                stack.enter_context(mirrored.mirror(bench, place.pool, delay, system != "plaintext"))
             measure = {"write": self._write, "sqlite": self._sqlite, "rocksdb": self._rocksdb, "copy": self._copy}[what]
             metrics = measure(bench, place, case.parameters)
         parameters = {name: value for name, value in case.parameters.items() if name in ("delay", "threads")}
@@ -159,6 +161,9 @@ class Mirror(model.Suite):
         yield model.ratio("RocksDB, 100 µs: eight threads in terms of one", 5, False,
                           find("rocksdb", "mirrored", delay=100, threads=8),
                           find("rocksdb", "mirrored", delay=100, threads=1), "rate")
+        for what, title, more in (("sqlite", "SQLite, WAL", {}), ("rocksdb", "RocksDB, one thread", {"threads": 1})):
+            yield model.ratio(f"{title}, 500 µs, commit at output: a transaction in terms of libeatmydata", 1.3, True,
+                              find(what, "told", delay=500, **more), find(what, "eatmydata", delay=500, **more), "p50")
         measured = {result.parameters["delay"] for result in results.select(self.name, "postgres")}
         for delay in sorted(measured):
             yield model.ratio(f"PostgreSQL, 8 clients, {delay} µs: in terms of its own standbys", 1, False,
@@ -168,7 +173,7 @@ class Mirror(model.Suite):
                           find("copy", "mirrored", delay=0), find("copy", "nvcache", delay=0), "seconds")
 
     def tables(self, results):
-        columns = ("mirrored", "plaintext", "trips", "standby", "nvcache", "fsync")
+        columns = ("mirrored", "plaintext", "told", "trips", "standby", "nvcache", "eatmydata", "fsync")
         rows = []
         for what, title, metric in (("write", "write of 512 B, and fdatasync", "p50"),
                                     ("sqlite", "SQLite, WAL, one row", "p50")):
