@@ -120,16 +120,34 @@ MUTANTS = {
     # The file systems may be ahead of the logs.
     "a file that has moved is not looked for": (MOVED, BY_HANDLE + "AFileWasMoved/0", [
         ("  if (!AnyElsewhere() ||", "  if (MUTANT || !AnyElsewhere() ||")]),
+    "folders are looked through in their order alone": (MOVED, BY_HANDLE + "AFolderWasMovedIntoALaterOne/0", [
+        ("  } while (again);", "  } while (again && !MUTANT);")]),
+    "a call that was announced counts as one that the logs do not have": (MOVED, BY_HANDLE + "ALinkWasAnnouncedAndARenameBeforeItIsLost/0", [
+        ("  if (open_ == nvlog::kNoPlace) return;", "  if (open_ == nvlog::kNoPlace || MUTANT) return;")]),
     "each name of a file is one that the logs lack": (MOVED, BY_HANDLE + "AFileWithNamesThatNoLogKnows/0", [
         ("(who.has_others || !HasLast(number_of_file))", "((who.has_others && !MUTANT) || !HasLast(number_of_file))")]),
+    "a name that was replaced is the file's that the logs have for it": (MOVED, BY_HANDLE + "AFileWithNamesThatNoLogKnowsHasReplacedOne/0", [
+        ("  const bool replaces = spot != kNobody &&", "  const bool replaces = !MUTANT && spot != kNobody &&")]),
+    "a name that the logs know is found again": (MOVED, BY_HANDLE + "TheFileSystemIsBehind/0", [
+        ("  if (spot != kNobody && HasTie(spot, number_of_file)) return false;", "  if (spot != kNobody && HasTie(spot, number_of_file) && !MUTANT) return false;")]),
+    "a file loses the names that it has kept": (MOVED, BY_HANDLE + "ALinkWasMadeAndAnotherFileMoved/0", [
+        (" && !LeadsTo(spot, tie.who)) Take", " && (MUTANT || !LeadsTo(spot, tie.who))) Take")]),
     "a file keeps the names that it has not": (MOVED, BY_HANDLE + "AFileWasMoved/0", [
         ("    if (spots_[spot].last == tie.who + 1 &&", "    if (!MUTANT && spots_[spot].last == tie.who + 1 &&")]),
     "any other file takes a name": (MOVED, BY_HANDLE + "AnOlderFileHasTheName/0", [
         ("  if (occupant.born <", "  if (!MUTANT && occupant.born <")]),
+    "a file older than others takes a name": (MOVED, BY_HANDLE + "AFileOlderThanOthersHasTheName/0", [
+        ("std::max(newest_, BirthOf(who.", "std::max(MUTANT ? 0 : newest_, BirthOf(who.")]),
     "one that no log knows replaces nothing": (MOVED, BY_HANDLE + "AFileWasRemovedAndAnotherOneHasItsName/0", [
         ("  if (!spot.is_final || spot.last == 0) return;", "  if (!spot.is_final || spot.last == 0 || MUTANT) return;")]),
+    "a replaced file that is somewhere is gone": (MOVED, BY_HANDLE + "TheReplacedFileHasItsFirstNameAgain/0", [
+        ("&& IsNowhere(who);", "&& (MUTANT || IsNowhere(who));")]),
+    "a replaced file with another name is gone": (MOVED, BY_HANDLE + "TheReplacedFileHadAnotherNameThatIsLost/0", [
+        ("  return !whos_[who].has_others && !HasLast(who) &&", "  return !whos_[who].has_others && (MUTANT || !HasLast(who)) &&")]),
     "a replaced file is not gone": (MOVED, BY_HANDLE + "AFileWasReplaced/0", [
         ("    if (marks_[i].has_lost && IsLost(i)) whos_[i].gone = true;", "    if (marks_[i].has_lost && IsLost(i) && !MUTANT) whos_[i].gone = true;")]),
+    "a file without records of names is not replaced": (MOVED, BY_HANDLE + "AFileWithoutRecordsOfNamesWasReplaced/1", [
+        ("      return LeadsTo(tie.spot, tie.who);", "      return !MUTANT && LeadsTo(tie.spot, tie.who);")]),
 }
 DECLARATION = 'extern "C" int nvcache_test_mutant;\n'
 MAIN = """#include <cstdlib>

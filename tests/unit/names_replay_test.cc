@@ -1240,6 +1240,42 @@ TEST_P(MovedNamesReplayTest, TheReplacedFileHasAnotherName) {
       {.all = Names_{"b", "c"}, .is = {{"b", a}, {"c", b}}, .holds = {{"b", "new"}, {"c", "old"}}});
 }
 
+TEST_P(MovedNamesReplayTest, TheReplacedFileHadAnotherNameThatIsLost) {
+  const Identity b = MakeWritten(0, "b", "old");
+  Linked(b, "b", "c");
+  const Identity a = MakeWritten(1, "a", "new");
+  Rename("a", "b");
+  ExpectKept({.all = Names_{"b", "c"}, .is = {{"b", a}}, .holds = {{"b", "new"}, {"c", "old"}}});
+}
+
+// The logs have removed that one, and somebody has made it again.
+TEST_P(MovedNamesReplayTest, TheReplacedFileHasItsFirstNameAgain) {
+  const Identity b = MakeWritten(0, "first", "old");
+  Renamed(b, "first", "b");
+  Rename("first", "b");
+  const Identity a = MakeWritten(1, "a", "new");
+  Link("b", "first");
+  Rename("a", "b");
+  ExpectKept({.all = Names_{"b", "first"},
+              .is = {{"b", a}, {"first", b}},
+              .holds = {{"b", "new"}, {"first", "old"}}});
+}
+
+// Its path alone tells that it was the one. It was on the disk before, so without handles it may
+// be anywhere.
+TEST_P(MovedNamesReplayTest, AFileWithoutRecordsOfNamesWasReplaced) {
+  Make("b", "old");
+  Wrote(0, "b", "OLD");
+  const Identity a = MakeWritten(1, "a", "new");
+  Rename("a", "b");
+  if (GetParam()) {
+    ExpectKept({.all = Names_{"b"}, .is = {{"b", a}}, .holds = {{"b", "new"}}});
+  } else {
+    ExpectMissing({});
+    Expect({.all = Names_{"b"}, .is = {{"b", a}}, .holds = {{"b", "new"}}});
+  }
+}
+
 // It may have had it before: so it keeps the one that the logs have for it, too.
 TEST_P(MovedNamesReplayTest, AFileWithNamesThatNoLogKnows) {
   const Identity a = Make("a", "a");
@@ -1250,10 +1286,44 @@ TEST_P(MovedNamesReplayTest, AFileWithNamesThatNoLogKnows) {
   ExpectKept({.all = Names_{"a", "b", "c", "x"}, .is = {{"b", a}}});
 }
 
+// It has got that one later, for the logs know whose it was.
+TEST_P(MovedNamesReplayTest, AFileWithNamesThatNoLogKnowsHasReplacedOne) {
+  const Identity a = Make("a", "a");
+  Link("a", "x");
+  MakeWritten(0, "b", "old");
+  Linked(a, "a", "c", pool::kNameHasOthers);
+  Link("a", "c");
+  Rename("c", "b");
+  ExpectKept({.all = Names_{"a", "b", "x"}, .is = {{"a", a}, {"b", a}}});
+}
+
 TEST_P(MovedNamesReplayTest, ALinkWasMade) {
   const Identity a = MakeWritten(0, "a", "bytes");
   Link("a", "b");
   ExpectKept({.all = Names_{"a", "b"}, .is = {{"a", a}, {"b", a}}});
+}
+
+TEST_P(MovedNamesReplayTest, ALinkWasMadeAndAnotherFileMoved) {
+  const Identity a = MakeWritten(0, "a", "a"), b = MakeWritten(1, "b", "b");
+  Link("a", "l");
+  Rename("b", "m");
+  ExpectKept({.all = Names_{"a", "l", "m"}, .is = {{"a", a}, {"l", a}, {"m", b}}});
+}
+
+// It is no name that the logs do not know, so it is not a later one than the first.
+TEST_P(MovedNamesReplayTest, ALinkWasAnnouncedAndARenameBeforeItIsLost) {
+  const Identity a = Make("x", "a");
+  Renamed(a, "x", "a");
+  Log({.deed = Deed::kLinks, .file = a, .name = "b", .from = "a"});
+  Link("x", "b");
+  ExpectKept({.all = Names_{"a", "b"}, .is = {{"a", a}, {"b", a}}});
+}
+
+// The other way round: the logs know what the file system has not done.
+TEST_P(MovedNamesReplayTest, TheFileSystemIsBehind) {
+  const Identity a = Make("a", "bytes");
+  Renamed(a, "a", "b");
+  ExpectKept({.all = Names_{"b"}, .is = {{"b", a}}});
 }
 
 TEST_P(MovedNamesReplayTest, AFolderWasMoved) {
@@ -1271,6 +1341,18 @@ TEST_P(MovedNamesReplayTest, AFolderWithFilesWasMoved) {
   Rename("e/a", "e/b");
   ExpectKept(
       {.all = Names_{"e", "e/b"}, .is = {{"e", d}, {"e/b", a}}, .holds = {{"e/b", "bytes"}}});
+}
+
+// The folders are looked through in the order of the logs, and it is found in a later one.
+TEST_P(MovedNamesReplayTest, AFolderWasMovedIntoALaterOne) {
+  const Identity d = CreateFolder("d");
+  CreateFolder("e");
+  const Identity a = MakeWritten(0, "a", "bytes");
+  Rename("d", "e/d");
+  Rename("a", "e/d/b");
+  ExpectKept({.all = Names_{"e", "e/d", "e/d/b"},
+              .is = {{"e/d", d}, {"e/d/b", a}},
+              .holds = {{"e/d/b", "bytes"}}});
 }
 
 TEST_P(MovedNamesReplayTest, AFileWasRemovedAndAnotherOneHasItsName) {
@@ -1299,6 +1381,19 @@ TEST_P(MovedNamesReplayTest, AnOlderFileHasTheName) {
   Unlink("a");
   Rename("b", "a");
   MakeWritten(1, "c", "c");
+  Unlink("c");
+  ExpectMissing({{"a", EEXIST}});
+  EXPECT_EQ(Read("a"), "older");
+}
+
+TEST_P(MovedNamesReplayTest, AFileOlderThanOthersHasTheName) {
+  MakeWritten(0, "a", "bytes");
+  AwaitTick();
+  Make("b", "older");
+  AwaitTick();
+  MakeWritten(1, "c", "c");
+  Unlink("a");
+  Rename("b", "a");
   Unlink("c");
   ExpectMissing({{"a", EEXIST}});
   EXPECT_EQ(Read("a"), "older");
