@@ -148,8 +148,11 @@ uint32_t FoundNames::CountSafeNames(uint32_t number) const {
 }
 
 bool FoundNames::WasMoved(uint32_t number) const {
+  return !whos_[number].has_others && !HasKnownName(number);
+}
+
+bool FoundNames::HasKnownName(uint32_t number) const {
   const Who& who = whos_[number];
-  if (who.has_others) return false;
   const SafeName safe = SafeNameOf(who);
   for (uint32_t tie = who.ties; tie != 0; tie = ties_[tie - 1].next) {
     const Spot& spot = spots_[ties_[tie - 1].spot];
@@ -158,10 +161,10 @@ bool FoundNames::WasMoved(uint32_t number) const {
     if (!folder.IsOpen()) continue;
     for (const char* name : {NameOf(spot), safe.c_str()}) {
       if (LookAt(folder.get(), name, &occupant) < 0) continue;
-      if (occupant.exists && occupant.who == number) return false;
+      if (occupant.exists && occupant.who == number) return true;
     }
   }
-  return true;
+  return false;
 }
 
 bool FoundNames::IsPlaced(uint32_t number) const {

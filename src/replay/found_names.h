@@ -76,6 +76,7 @@ class FoundNames : public FoldedNames {
   uint32_t CountSafeNames(uint32_t who) const;
   // Somebody whom no log knows has moved it later: it is there, but not where the logs know of.
   bool WasMoved(uint32_t who) const;
+  bool HasKnownName(uint32_t who) const;  // or a safe one
   bool IsPlaced(uint32_t who) const;
   bool HasLast(uint32_t who) const;
   // A run that is no dry one will make it.

@@ -173,7 +173,7 @@ void MovedNames::FoldMove(uint32_t number) {
   Give(tie.spot, tie.who);
 }
 
-// By one that no log knows.
+// By one that no log knows. If the file has a name of before, the file system may be behind.
 void MovedNames::FoldReplaced(uint32_t number) {
   const Spot& spot = spots_[number];
   if (!spot.is_final || spot.last == 0) return;
@@ -183,7 +183,7 @@ void MovedNames::FoldReplaced(uint32_t number) {
   if (!folder.IsOpen() || LookAt(folder.get(), NameOf(spot), &occupant) < 0) return;
   if (!occupant.exists || occupant.who != kNobody) return;
   if (occupant.born < std::max(newest_, BirthOf(who.identity))) return;
-  if (!who.has_others && IsNowhere(spot.last - 1)) Lose(number);
+  if (!HasKnownName(spot.last - 1)) Lose(number);
 }
 
 void MovedNames::Lose(uint32_t spot) {

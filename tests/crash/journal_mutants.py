@@ -140,10 +140,14 @@ MUTANTS = {
         ("std::max(newest_, BirthOf(who.", "std::max(MUTANT ? 0 : newest_, BirthOf(who.")]),
     "one that no log knows replaces nothing": (MOVED, BY_HANDLE + "AFileWasRemovedAndAnotherOneHasItsName/0", [
         ("  if (!spot.is_final || spot.last == 0) return;", "  if (!spot.is_final || spot.last == 0 || MUTANT) return;")]),
+    "a file that has a name of before counts as replaced": (MOVED, BY_HANDLE + "TheFileSystemIsBehindAndAnotherOneHasTheName/0", [
+        ("  if (!HasKnownName(spot.last - 1)) Lose", "  if (MUTANT || !HasKnownName(spot.last - 1)) Lose")]),
     "a replaced file that is somewhere is gone": (MOVED, BY_HANDLE + "TheReplacedFileHasItsFirstNameAgain/0", [
         ("&& IsNowhere(who);", "&& (MUTANT || IsNowhere(who));")]),
     "a replaced file with another name is gone": (MOVED, BY_HANDLE + "TheReplacedFileHadAnotherNameThatIsLost/0", [
         ("  return !whos_[who].has_others && !HasLast(who) &&", "  return !whos_[who].has_others && (MUTANT || !HasLast(who)) &&")]),
+    "one with names that no log knows is gone": (MOVED, BY_HANDLE + "AnotherFileHasANameOfOneWithNamesThatNoLogKnows/0", [
+        ("  return !whos_[who].has_others", "  return (MUTANT || !whos_[who].has_others)")]),
     "a replaced file is not gone": (MOVED, BY_HANDLE + "AFileWasReplaced/0", [
         ("    if (marks_[i].has_lost && IsLost(i)) whos_[i].gone = true;", "    if (marks_[i].has_lost && IsLost(i) && !MUTANT) whos_[i].gone = true;")]),
     "a file without records of names is not replaced": (MOVED, BY_HANDLE + "AFileWithoutRecordsOfNamesWasReplaced/1", [
