@@ -58,7 +58,7 @@ class FoldedNames {
     uint32_t spot, who;
     uint32_t next;  // the file's next one, plus one
     bool removed;   // the logs have taken it away, at some time
-    int64_t came;   // the file system has it, and no log (moved.h): ns, not before it; or 0
+    int64_t came;   // the file system has it, and no log (moved.h): ns, see NoteEntry(); or 0
   };
   // A record in the numbers of this fold.
   struct Change {

@@ -148,13 +148,14 @@ uint32_t FoundNames::CountSafeNames(uint32_t number) const {
 }
 
 bool FoundNames::WasMoved(uint32_t number) const {
-  return !whos_[number].has_others && !HasKnownName(number);
+  return !whos_[number].has_others && !HasName(number, true);
 }
 
-bool FoundNames::HasKnownName(uint32_t number) const {
+bool FoundNames::HasName(uint32_t number, bool or_found) const {
   const Who& who = whos_[number];
   const SafeName safe = SafeNameOf(who);
   for (uint32_t tie = who.ties; tie != 0; tie = ties_[tie - 1].next) {
+    if (ties_[tie - 1].came != 0 && !or_found) continue;
     const Spot& spot = spots_[ties_[tie - 1].spot];
     const Descriptor folder(Open(spot.folder));
     Occupant occupant;

@@ -76,7 +76,8 @@ class FoundNames : public FoldedNames {
   uint32_t CountSafeNames(uint32_t who) const;
   // Somebody whom no log knows has moved it later: it is there, but not where the logs know of.
   bool WasMoved(uint32_t who) const;
-  bool HasKnownName(uint32_t who) const;  // or a safe one
+  // It is at a name that the logs have had for it, or a safe one; or that was found (moved.h).
+  bool HasName(uint32_t who, bool or_found) const;
   bool IsPlaced(uint32_t who) const;
   bool HasLast(uint32_t who) const;
   // A run that is no dry one will make it.

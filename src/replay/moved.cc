@@ -123,7 +123,8 @@ bool MovedNames::SearchEntries(uint32_t number, int folder, const uint8_t* entri
 }
 
 // The logs do not know that name of the file. One that has others than they know may have had it
-// before, unless they know whose it is.
+// before, unless they know whose it is. So may one that was not born in them: since its birth at
+// most, for its last change may be a recovery's.
 bool MovedNames::NoteEntry(uint32_t number, int folder, const char* name) {
   if (sys::Equal(name, ".") || sys::Equal(name, "..")) return false;
   Occupant occupant;
@@ -139,7 +140,8 @@ bool MovedNames::NoteEntry(uint32_t number, int folder, const char* name) {
   if (!replaces && (who.has_others || !HasLast(number_of_file))) return false;
   if (moved_ == more()) return false;
   ++moved_;
-  ties_[TieOf(SpotOf(number, name), number_of_file)].came = occupant.changed;
+  ties_[TieOf(SpotOf(number, name), number_of_file)].came =
+      who.born != nvlog::kNoPlace ? occupant.changed : occupant.born;
   for (uint32_t i = 0; i < whos_.count(); ++i) marks_[i].missing = 0;
   return true;
 }
@@ -163,7 +165,7 @@ void MovedNames::FoldMove(uint32_t number) {
   const uint32_t last = spots_[tie.spot].last;
   if (last == tie.who + 1) return;
   if (last != 0) {
-    if (tie.came < BirthOf(whos_[last - 1].identity)) return;
+    if (tie.came < BirthOf(whos_[last - 1].identity) && !IsElsewhere(last - 1)) return;
     Lose(tie.spot);
   }
   for (uint32_t other = whos_[tie.who].ties; other != 0; other = ties_[other - 1].next) {
@@ -183,8 +185,11 @@ void MovedNames::FoldReplaced(uint32_t number) {
   if (!folder.IsOpen() || LookAt(folder.get(), NameOf(spot), &occupant) < 0) return;
   if (!occupant.exists || occupant.who != kNobody) return;
   if (occupant.born < std::max(newest_, BirthOf(who.identity))) return;
-  if (!HasKnownName(spot.last - 1)) Lose(number);
+  if (!HasName(spot.last - 1, false)) Lose(number);
 }
+
+// Where no log knows of: so the name that it has lost is nobody's loss.
+bool MovedNames::IsElsewhere(uint32_t who) const { return IsFound(who) && !HasName(who, false); }
 
 void MovedNames::Lose(uint32_t spot) {
   const uint32_t who = spots_[spot].last - 1;

@@ -43,6 +43,7 @@ class MovedNames : public FoundNames {
   bool IsNoted(uint64_t inode) const;
   void FoldMove(uint32_t tie);
   void FoldReplaced(uint32_t spot);
+  bool IsElsewhere(uint32_t who) const;
   void Lose(uint32_t spot);
   bool IsLost(uint32_t who) const;
 

@@ -130,8 +130,16 @@ MUTANTS = {
         ("  const bool replaces = spot != kNobody &&", "  const bool replaces = !MUTANT && spot != kNobody &&")]),
     "a name that the logs know is found again": (MOVED, BY_HANDLE + "TheFileSystemIsBehind/0", [
         ("  if (spot != kNobody && HasTie(spot, number_of_file)) return false;", "  if (spot != kNobody && HasTie(spot, number_of_file) && !MUTANT) return false;")]),
+    "a file from before the logs came when it was last changed": (MOVED, BY_HANDLE + "AnOlderFileThatTheLogsKnowHasTheName/0", [
+        ("      who.born != nvlog::kNoPlace ?", "      MUTANT || who.born != nvlog::kNoPlace ?")]),
+    "one that was moved before keeps its name from an older one": (MOVED, BY_HANDLE + "TheReplacedFileIsYoungerAndWasMovedBefore/0", [
+        (" && !IsElsewhere(last - 1)", " && (MUTANT || !IsElsewhere(last - 1))")]),
+    "one that has a name of before counts as moved": (MOVED, BY_HANDLE + "TheFileSystemIsBehindAndAnOlderFileHasTheName/0", [
+        ("return IsFound(who) && !HasName(who, false);", "return IsFound(who) && (MUTANT || !HasName(who, false));")]),
     "a file loses the names that it has kept": (MOVED, BY_HANDLE + "ALinkWasMadeAndAnotherFileMoved/0", [
         (" && !LeadsTo(spot, tie.who)) Take", " && (MUTANT || !LeadsTo(spot, tie.who))) Take")]),
+    "a file that is older than the one of the logs takes its name": (MOVED, BY_HANDLE + "AnOlderFileThatTheLogsKnowHasTheName/0", [
+        ("    if (tie.came < BirthOf(", "    if (!MUTANT && tie.came < BirthOf(")]),
     "a file keeps the names that it has not": (MOVED, BY_HANDLE + "AFileWasMoved/0", [
         ("    if (spots_[spot].last == tie.who + 1 &&", "    if (!MUTANT && spots_[spot].last == tie.who + 1 &&")]),
     "any other file takes a name": (MOVED, BY_HANDLE + "AnOlderFileHasTheName/0", [
@@ -141,7 +149,7 @@ MUTANTS = {
     "one that no log knows replaces nothing": (MOVED, BY_HANDLE + "AFileWasRemovedAndAnotherOneHasItsName/0", [
         ("  if (!spot.is_final || spot.last == 0) return;", "  if (!spot.is_final || spot.last == 0 || MUTANT) return;")]),
     "a file that has a name of before counts as replaced": (MOVED, BY_HANDLE + "TheFileSystemIsBehindAndAnotherOneHasTheName/0", [
-        ("  if (!HasKnownName(spot.last - 1)) Lose", "  if (MUTANT || !HasKnownName(spot.last - 1)) Lose")]),
+        ("  if (!HasName(spot.last - 1, false)) Lose", "  if (MUTANT || !HasName(spot.last - 1, false)) Lose")]),
     "a replaced file that is somewhere is gone": (MOVED, BY_HANDLE + "TheReplacedFileHasItsFirstNameAgain/0", [
         ("&& IsNowhere(who);", "&& (MUTANT || IsNowhere(who));")]),
     "a replaced file with another name is gone": (MOVED, BY_HANDLE + "TheReplacedFileHadAnotherNameThatIsLost/0", [
@@ -152,6 +160,8 @@ MUTANTS = {
         ("    if (marks_[i].has_lost && IsLost(i)) whos_[i].gone = true;", "    if (marks_[i].has_lost && IsLost(i) && !MUTANT) whos_[i].gone = true;")]),
     "a file without records of names is not replaced": (MOVED, BY_HANDLE + "AFileWithoutRecordsOfNamesWasReplaced/1", [
         ("      return LeadsTo(tie.spot, tie.who);", "      return !MUTANT && LeadsTo(tie.spot, tie.who);")]),
+    "a file that is younger than a move was replaced by it": (MOVED, BY_HANDLE + "AFileWithoutRecordsOfNamesIsYoungerThanTheOneThatHasItsPath/1", [
+        ("    if (tie.came == 0 || tie.came < born) continue;", "    if (tie.came == 0 || (tie.came < born && !MUTANT)) continue;")]),
 }
 DECLARATION = 'extern "C" int nvcache_test_mutant;\n'
 MAIN = """#include <cstdlib>

@@ -1231,6 +1231,19 @@ TEST_P(MovedNamesReplayTest, TheReplacedFileWasMovedBefore) {
       {.all = Names_{"b", "c"}, .is = {{"b", a}, {"c", b}}, .holds = {{"b", "new"}, {"c", "old"}}});
 }
 
+// The first is no longer at the name when the second takes it, whichever is found first.
+TEST_P(MovedNamesReplayTest, TheReplacedFileIsYoungerAndWasMovedBefore) {
+  const Identity a = Make("old_a", "a");
+  AwaitTick();
+  const Identity b = Make("old_b", "b");
+  Renamed(a, "old_a", "a");
+  Renamed(b, "old_b", "b");
+  CreateFolder("d");
+  Rename("old_b", "d/b");
+  Rename("old_a", "b");
+  ExpectKept({.all = Names_{"b", "d", "d/b"}, .is = {{"b", a}, {"d/b", b}}});
+}
+
 TEST_P(MovedNamesReplayTest, TheReplacedFileHasAnotherName) {
   const Identity b = MakeWritten(0, "b", "old");
   Linked(b, "b", "c");
@@ -1277,6 +1290,22 @@ TEST_P(MovedNamesReplayTest, AFileWithoutRecordsOfNamesWasReplaced) {
   }
 }
 
+// So nobody has replaced it by that one: the disk is too old.
+TEST_P(MovedNamesReplayTest, AFileWithoutRecordsOfNamesIsYoungerThanTheOneThatHasItsPath) {
+  const Identity a = Make("b", "older");
+  Linked(a, "b1", "b2");
+  Wrote(1, "b", "OLDER");
+  AwaitTick();
+  Make("t", "younger");
+  pool::FileRecord record = test::RecordOf(Path("t"));
+  record.path[record.path_length - 1] = 'b';
+  log_->Name(0, record);
+  log_->Add(Data(0, 0, "YOUNGER"), LogBuilder::kCommit, kLog);
+  Unlink("t");
+  ExpectMissing({});
+  EXPECT_TRUE(Is("b", a));
+}
+
 // It may have had it before: so it keeps the one that the logs have for it, too.
 TEST_P(MovedNamesReplayTest, AFileWithNamesThatNoLogKnows) {
   const Identity a = Make("a", "a");
@@ -1289,9 +1318,9 @@ TEST_P(MovedNamesReplayTest, AFileWithNamesThatNoLogKnows) {
 
 // It has got that one later, for the logs know whose it was.
 TEST_P(MovedNamesReplayTest, AFileWithNamesThatNoLogKnowsHasReplacedOne) {
+  MakeWritten(0, "b", "old");
   const Identity a = Make("a", "a");
   Link("a", "x");
-  MakeWritten(0, "b", "old");
   Linked(a, "a", "c", pool::kNameHasOthers);
   Link("a", "c");
   Rename("c", "b");
@@ -1450,6 +1479,30 @@ TEST_P(MovedNamesReplayTest, AFileOlderThanOthersHasTheName) {
   Unlink("c");
   ExpectMissing({{"a", EEXIST}});
   EXPECT_EQ(Read("a"), "older");
+}
+
+// The logs know it by later names, and it had that one before the other was born: somebody without
+// a log has taken it away, and the file system has lost that.
+TEST_P(MovedNamesReplayTest, AnOlderFileThatTheLogsKnowHasTheName) {
+  const Identity z = Make("a", "older");
+  AwaitTick();
+  Make("t", "bytes");
+  Log({.deed = Deed::kCreated, .file = IdOf(Path("t")), .name = "a", .st = StatOf(Path("t"))});
+  Wrote(0, "t", "bytes");
+  Unlink("t");
+  Renamed(z, "b", "c");
+  ExpectMissing({{"a", EEXIST}});
+  Expect({.all = Names_{"a", "c"}, .is = {{"a", z}, {"c", z}}});
+}
+
+TEST_P(MovedNamesReplayTest, TheFileSystemIsBehindAndAnOlderFileHasTheName) {
+  const Identity z = Make("a", "older");
+  AwaitTick();
+  const Identity t = MakeWritten(0, "t", "bytes");
+  Renamed(t, "t", "a");
+  Renamed(z, "b", "c");
+  ExpectMissing({{"a", EEXIST}}, false);
+  Expect({.all = Names_{"a", "c", "t"}, .is = {{"a", z}, {"c", z}, {"t", t}}});
 }
 
 TEST_P(MovedNamesReplayTest, ADiskThatIsTooOld) {
