@@ -79,7 +79,8 @@ long HoldMapping(int fd) {
   struct stat st = {};
   if (!engine.active() && !sys::IsSharing()) return 0;
   const bool is_file = sys::LookUntimed(fd, &st) == 0 && S_ISREG(st.st_mode);
-  return is_file && !IsInMemory(fd) ? LeaveUnseen() : 0;
+  const bool counts = is_file && !IsInMemory(fd) && !engine.file_systems.IsRebuilt(fd);
+  return counts ? LeaveUnseen() : 0;
 }
 
 long LeaveUnseen() {

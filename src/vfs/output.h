@@ -29,7 +29,8 @@ long HoldClose(int fd);
 // Before an open: one that makes or cuts a file, and one of a FIFO, are seen.
 long HoldOpen(int dirfd, const char* path, int flags);
 // Before a mapping that others see, and that the program writes to by itself: where it lies on a
-// disk, the process's syncs wait from then on, as with commit at fsync.
+// disk, and counts after a crash (FileSystems::IsRebuilt), the process's syncs wait from then on,
+// as with commit at fsync.
 long HoldMapping(int fd);
 
 // What leaves this process is not seen from now on: so its syncs wait.

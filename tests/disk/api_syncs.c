@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Syncs a file by the C API, which sees none of a program's outputs (output_test.py, whose steps these are).
+// Syncs a file by the C API, which sees none of a program's outputs (output_test.py, whose steps
+// these are).
 //
 //   api_syncs NAME FOLDER STEP IN OUT WITNESS
 //

@@ -103,6 +103,10 @@ MUTANTS = {
         ("told_since()) >= ahead_ns) return false;", "told_since()) >= ahead_ns && !MUTANT) return false;")]),
     "outputs that are not seen": (VFS + "output.cc", ["test_where_outputs_are_not_seen_syncs_wait"], [
         ("  engine.mirror.StopTelling();", "  if (!MUTANT) engine.mirror.StopTelling();")]),
+    "that an index counts for nothing after a crash": (VFS + "engine/file_systems.cc", ["write beside an index that is mapped"], [
+        ("{ return Match(\"*-shm\", fd)", "{ return !MUTANT && Match(\"*-shm\", fd)")]),
+    "who else may look at an index": (VFS + "engine/file_systems.cc", ["test_where_outputs_are_not_seen_syncs_wait"], [
+        ("fd) && IsExclusive(fd); }", "fd) && (MUTANT || IsExclusive(fd)); }")]),
     "what nobody waits for": (VFS + "engine/mirror.cc", ["test_what_nobody_waits_for_is_written"], [
         ("    if (age < ahead_ns_) return ahead_ns_ - age;", "    if (MUTANT || age < ahead_ns_) return ahead_ns_ - age;")]),
     "that an exit cannot fail": (CALLS + "output.h", ["test_where_the_journal_can_not_be_left_nothing_leaves"], [

@@ -293,7 +293,7 @@ GONE = path_of("old", lambda path: not path.exists())
 KERNELS, CUT = sized("kernels"), path_of("old", lambda path: path.stat().st_size == 0)
 
 ROWS = {
-    "write": Pipe, "write that does not block": Pipe, "write to a pipe of its own": Pipe, "writev": Pipe, "write by number": Pipe, "stream": Pipe, "dprintf": Pipe,
+    "write": Pipe, "write that does not block": Pipe, "write to a pipe of its own": Pipe, "write beside an index that is mapped": Pipe, "writev": Pipe, "write by number": Pipe, "stream": Pipe, "dprintf": Pipe,
     "send": Socket, "sendto": Datagrams, "sendto by number": Socket, "sendmsg": Socket, "sendmmsg": Socket,
     "write to a socket": Socket, "write to a terminal": Terminal, "connect": Listener, "bind": MADE, "shutdown": Socket,
     "close": Pipe, "close of a socket": Socket, "fclose": Pipe, "close_range": Pipe, "dup2": Pipe, "open of a FIFO": Fifo,
@@ -510,7 +510,7 @@ class OutputTest(tool.ToolTest):
         return struct.unpack_from("Q", words, 168)[0], struct.unpack_from("Q", words, 136)[0]
 
     def test_where_outputs_are_not_seen_syncs_wait(self):
-        for name, more in (("(a mapping)", {}), ("exit", {"NVCACHE_STDIO": "0"}),
+        for name, more in (("(a mapping)", {}), ("(a mapping of an index)", {}), ("exit", {"NVCACHE_STDIO": "0"}),
                            ("the C API", {"program": API_PROGRAM, "LD_PRELOAD": ""})):
             with self.subTest(name):
                 folder = self.folder()
@@ -587,7 +587,7 @@ class OutputTest(tool.ToolTest):
             file.write(struct.pack("I", state))
 
     def test_each_row_is_the_programs(self):
-        rows = {f"({row})" for row in ("the cleanup thread", "a late sync", "a mapping", "nothing")} | set(ROWS)
+        rows = {f"({row})" for row in ("the cleanup thread", "a late sync", "a mapping", "a mapping of an index", "nothing")} | set(ROWS)
         self.assertEqual(rows, set(subprocess.run([PROGRAM], stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()))
 
 

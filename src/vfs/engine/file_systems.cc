@@ -94,6 +94,10 @@ bool FileSystems::IsExclusive(int fd) const {
   return engine.settings.exclusive.size() > 0 && Match(engine.settings.exclusive.c_str(), fd);
 }
 
+// SQLite's index of a write-ahead log: whoever is the first to open it cuts it to nothing
+// (unixLockSharedMemory in os_unix.c; "WAL-mode File Format", 1.3, has its name).
+bool FileSystems::IsRebuilt(int fd) const { return Match("*-shm", fd) && IsExclusive(fd); }
+
 bool FileSystems::HasQuota(int fd, uint64_t device) {
   const auto ask = [=] { return OnScratchStack([=] { return vfs::HasQuota(fd, device); }); };
   Of(fd, device);

@@ -44,6 +44,9 @@ class FileSystems {
   // Whether it may be cached from its kHotSyncs-th sync: by the settings, no program without
   // NVCache looks at it. The name is the one that the kernel has of the descriptor's file.
   bool IsExclusive(int fd) const;
+  // Whether it is exclusive, and one that the programs that have it make anew after a crash,
+  // whatever is left of it. No lock.
+  bool IsRebuilt(int fd) const;
   // Unless it is known that no file there can have an entry.
   bool MayBeShared(uint64_t device) const;
 
