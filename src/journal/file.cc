@@ -29,6 +29,19 @@ bool HasMagic(const Header& header) {
   return std::memcmp(header.magic, kHeaderMagic, sizeof(kHeaderMagic)) == 0;
 }
 
+// One that was cut short has not failed.
+long WriteAll(int fd, const uint8_t* bytes, uint64_t n, uint64_t place, int flags) {
+  for (uint64_t done = 0; done < n;) {
+    const iovec piece = {const_cast<uint8_t*>(bytes) + done, n - done};
+    const long written = sys::Call(SYS_pwritev2, fd, sys::Address(&piece), 1,
+                                   static_cast<long>(place + done), 0, flags);
+    if (written == -EINTR) continue;
+    if (written <= 0) return written == 0 ? -EIO : written;
+    done += static_cast<uint64_t>(written);
+  }
+  return 0;
+}
+
 }  // namespace
 
 Buffer::Buffer(size_t bytes) : size_(bytes) {
@@ -87,19 +100,12 @@ long WriteHeader(int fd, Header header) {
   return Write(fd, buffer.get(), kBlock, header.life % kHeaders * kBlock);
 }
 
-// A write that was cut short has not failed. The flush is not asked for by sys::Fdatasync: nothing
-// of the file system's changes with a write in place, and errors of that come from the write.
+// The flush is not asked for by sys::Fdatasync: nothing of the file system's changes with a write in
+// place, and errors of that come from the write.
 long Write(int fd, const uint8_t* bytes, uint64_t n, uint64_t place, uint32_t how) {
-  const int flags = how == kWriteThrough ? RWF_DSYNC : 0;
-  for (uint64_t done = 0; done < n;) {
-    const iovec piece = {const_cast<uint8_t*>(bytes) + done, n - done};
-    const long written = sys::Call(SYS_pwritev2, fd, sys::Address(&piece), 1,
-                                   static_cast<long>(place + done), 0, flags);
-    if (written == -EINTR) continue;
-    if (written <= 0) return written == 0 ? -EIO : written;
-    done += static_cast<uint64_t>(written);
-  }
-  return how == kWriteThrough ? 0 : sys::Call(SYS_fdatasync, fd);
+  const bool through = how == kWriteThrough;
+  const long error = WriteAll(fd, bytes, n, place, through ? RWF_DSYNC : 0);
+  return error < 0 || through ? error : sys::Call(SYS_fdatasync, fd);
 }
 
 // By turns, so that what else the disk does meets both.
@@ -157,7 +163,8 @@ long FillWithZeros(int fd, uint64_t bytes) {
   if (!direct.IsOpen()) return direct.error();
   for (uint64_t done = 0; done < bytes;) {
     const uint64_t part = std::min(kMaxBatch, bytes - done);
-    if (const long error = Write(direct.get(), zeros.get(), part, done); error < 0) return error;
+    const long error = WriteAll(direct.get(), zeros.get(), part, done, 0);
+    if (error < 0) return error;
     done += part;
   }
   return sys::Fsync(fd);

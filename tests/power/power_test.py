@@ -63,6 +63,7 @@ ON_DISK = (
     # their checker looks at.)
     Row("auto", ("replace", "maildir-synced", "sqlite-wal"), *HEARD),
     Row("always", ("sqlite-delete", "sqlite-persist"), *HEARD),
+    Row("always", ("sqlite-wal", "replace"), *HEARD),
     Row("auto", ("both-delete0", "both-delete1"), *HEARD),
 )
 # A server starts slowly under an emulated processor, so this is for --workload alone.
