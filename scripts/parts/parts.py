@@ -47,7 +47,8 @@ def release(run, *targets, bench=False):
 
 def gate(run):
     run.command("sources", ["scripts/lint", "quick"])
-    ours = ["nvcache_api", "crash_explorer", "differential", "differential_runner", "disk_leaves", "order_program",
+    ours = ["nvcache_api", "crash_explorer", "differential", "differential_runner", "disk_api_syncs", "disk_leaves",
+            "order_program",
             *tests_of("unit", "preload", "tool", "names", "protocol"), "tests/mirror/simulation/all", "tests/mirror/pool/all"]
     musl = run.has_source(*MUSL)
     if musl:

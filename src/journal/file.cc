@@ -100,8 +100,8 @@ long WriteHeader(int fd, Header header) {
   return Write(fd, buffer.get(), kBlock, header.life % kHeaders * kBlock);
 }
 
-// The flush is not asked for by sys::Fdatasync: nothing of the file system's changes with a write in
-// place, and errors of that come from the write.
+// The flush is not asked for by sys::Fdatasync: nothing of the file system's changes with a write
+// in place, and errors of that come from the write.
 long Write(int fd, const uint8_t* bytes, uint64_t n, uint64_t place, uint32_t how) {
   const bool through = how == kWriteThrough;
   const long error = WriteAll(fd, bytes, n, place, through ? RWF_DSYNC : 0);

@@ -72,10 +72,11 @@ constexpr uint16_t kNeeded[] = {SYS_capget,
                                 SYS_utimensat,
                                 SYS_writev};
 
-// Made only where MayCall() says so (open_by_handle_at, fchownat, quotactl_fd, sched_yield), or
-// where there is no filter (setfsuid and setfsgid, in credentials.cc).
-constexpr uint16_t kAvoidable[] = {SYS_fchownat,    SYS_open_by_handle_at, SYS_quotactl_fd,
-                                   SYS_sched_yield, SYS_setfsgid,          SYS_setfsuid};
+// Made only where MayCall() says so (open_by_handle_at, fchownat, quotactl_fd, rt_sigtimedwait,
+// sched_yield), or where there is no filter (setfsuid and setfsgid, in credentials.cc).
+constexpr uint16_t kAvoidable[] = {SYS_fchownat,        SYS_open_by_handle_at, SYS_quotactl_fd,
+                                   SYS_rt_sigtimedwait, SYS_sched_yield,       SYS_setfsgid,
+                                   SYS_setfsuid};
 constexpr size_t kAvoidables = sizeof(kAvoidable) / sizeof(kAvoidable[0]);
 
 constinit std::atomic<bool> avoided[kAvoidables];
