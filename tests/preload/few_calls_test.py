@@ -3,7 +3,7 @@
 """few_calls.c under strace: how many system calls it takes more with NVCache than without to replace a file,
 to unpack one as dpkg does, and for a transaction of SQLite that removes its journal, in a folder whose
 names are in the log. Not how long they take. With a journal on a disk, a file that is appended to and synced: no look at
-the times of a file, for each would cost the file system a transaction (docs/limits.md).
+the times of a file, for each would cost the disk a write (docs/limits.md).
 
 Exit code 77 where no journal can lie."""
 
