@@ -8,6 +8,7 @@
 #include <cstddef>
 
 #include "src/sys/kernel.h"
+#include "src/sys/scratch.h"
 
 namespace nvcache::sys {
 
@@ -28,13 +29,8 @@ uint64_t MountOf(const struct statx& st) {
 
 timespec TimeOf(const statx_timestamp& time) { return {time.tv_sec, time.tv_nsec}; }
 
-// An old container's filter refuses statx with EPERM, which no file system says.
-bool IsRefused(long error) { return error == -ENOSYS || error == -EPERM; }
-
-}  // namespace
-
-void Fill(const struct statx& from, BornStat* st) {
-  static_cast<Stat&>(*st) = {};
+void FillStat(const struct statx& from, Stat* st) {
+  *st = {};
   st->st_dev = DeviceOf(from);
   st->st_ino = from.stx_ino;
   st->st_mode = from.stx_mode;
@@ -48,6 +44,15 @@ void Fill(const struct statx& from, BornStat* st) {
   st->st_atim = TimeOf(from.stx_atime);
   st->st_mtim = TimeOf(from.stx_mtime);
   st->st_ctim = TimeOf(from.stx_ctime);
+}
+
+// An old container's filter refuses statx with EPERM, which no file system says.
+bool IsRefused(long error) { return error == -ENOSYS || error == -EPERM; }
+
+}  // namespace
+
+void Fill(const struct statx& from, BornStat* st) {
+  FillStat(from, st);
   st->birth = BirthOf(from);
   st->mount = MountOf(from);
 }
@@ -75,13 +80,11 @@ long LookAt(int dirfd, const char* path, BornStat* st, int flags) {
 
 long LookUntimed(int fd, struct stat* st) {
   constexpr unsigned kTimes = STATX_ATIME | STATX_MTIME | STATX_CTIME;
-  struct statx found;
-  const long error = Statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS & ~kTimes, &found);
+  Scratch<struct statx> found;
+  const long error = Statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS & ~kTimes, found.get());
   if (error < 0) return IsRefused(error) ? Fstat(fd, st) : error;
-  found.stx_atime = found.stx_mtime = found.stx_ctime = {};
-  BornStat all;
-  Fill(found, &all);
-  *st = all;
+  found->stx_atime = found->stx_mtime = found->stx_ctime = {};
+  FillStat(*found, st);
   return 0;
 }
 

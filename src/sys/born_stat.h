@@ -30,7 +30,7 @@ long LookAt(int dirfd, const char* path, BornStat* st, int flags);
 long Look(int fd, BornStat* st);
 // As Fstat, but for the times, which are 0. From Linux 6.13 on, whoever looks at a file's times has
 // its next change take a time of its own, and other files' changes after that; of a file that is
-// synced, each such time costs the file system a transaction.
+// synced, each such time costs the disk a write, on ext4 without a journal (docs/limits.md).
 long LookUntimed(int fd, struct stat* st);
 
 }  // namespace nvcache::sys

@@ -353,7 +353,7 @@ class OutputTest(tool.ToolTest):
     def reach(self, process, step, value):
         self.until(lambda: step.get() >= value or self.ended(process), f"step {value}")
         if step.get() < value:
-            self.fail(f"the program has ended at step {step.get()}: {process.stderr.read().decode()}")
+            self.fail(f"the program has ended at step {step.get()}, with {process.wait()}: {process.stderr.read().decode()}")
 
     def asleep(self, process, all_of_them=False):
         memory = memory_of(self.pool).name
@@ -429,6 +429,7 @@ class OutputTest(tool.ToolTest):
         folder = self.folder()
         process, step = self.begin("(the cleanup thread)", folder, Witness(folder), NVCACHE_BATCH_DELAY="1",
                                    NVCACHE_AHEAD="10")
+        self.await_journal()
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (HEADERS - 1, resource.RLIM_INFINITY))
         step.set(MAY_SYNC)
         self.reach(process, step, SYNCED)
@@ -444,6 +445,7 @@ class OutputTest(tool.ToolTest):
         able, able_step = self.begin(words, *self.place(), NVCACHE_BATCH_DELAY="60000", **more)
         folder, witness = self.place()
         unable, step = self.begin(words, folder, witness, NVCACHE_BATCH_DELAY="1", **more)
+        self.await_journal()
         resource.prlimit(unable.pid, resource.RLIMIT_FSIZE, (HEADERS - 1, resource.RLIM_INFINITY))
         for process, its in ((unable, step), (able, able_step)):
             its.set(MAY_SYNC)
@@ -496,6 +498,10 @@ class OutputTest(tool.ToolTest):
                 step.set(LEFT + 1)
                 self.assertEqual(process.wait(), 0)
         kill_users(self.pool)
+
+    def await_journal(self):
+        """It has all that was told. (Where the cleanup thread brings a write to the file before that is synced, nothing has waited.)"""
+        self.until(lambda: self.told()[0] <= self.told()[1], "the journal lacks something")
 
     def bell(self):
         """It changes when somebody begins to wait."""
