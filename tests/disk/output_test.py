@@ -408,6 +408,21 @@ class OutputTest(tool.ToolTest):
         self.assertTrue(witness.heard())
         witness.end()
 
+    def test_who_only_reads_waits_as_well(self):
+        """It may have seen in memory that they share what another one was told."""
+        folder = self.folder()
+        process, step = self.begin("(the cleanup thread)", folder, Witness(folder), NVCACHE_BATCH_DELAY="60000")
+        with Journal(self.pool):
+            step.set(MAY_SYNC)
+            self.reach(process, step, SYNCED)
+            reader = subprocess.Popen(["cat", folder / "old"], env=self.under(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            self.addCleanup(self.kill, reader)
+            self.until(lambda: self.ended(reader) or self.asleep(reader), "it does not wait")
+            self.assertFalse(self.ended(reader), "it has not waited")
+        self.assertEqual(reader.communicate(), (b"old", b""))
+        step.set(LEFT + 1)
+        self.assertEqual((reader.wait(), process.wait()), (0, 0))
+
     def test_the_log_goes_before_the_data(self):
         folder = self.folder()
         process, step = self.begin("(the cleanup thread)", folder, Witness(folder), NVCACHE_BATCH_DELAY="1")
