@@ -330,6 +330,7 @@ bool Journal::ReadRing(const char* path, const JournalMemory& memory, Problem* p
   control.life = header_.life + 1;
   control.cut = bound;
   control.every_line = 1;
+  control.round = control.positions[0].place;
   std::memset(memory.buffer(), 0, journal::kMaxBatch);
   return true;
 }

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <utility>
 
 #include "src/journal/file.h"
@@ -166,6 +167,67 @@ void JournalLeader::TakeOver() {
   memory_.marks().SetAllAbove();
 }
 
+// A dead leader's batches take the room of the next round, in a half that has to become whole.
+bool JournalLeader::IsBegun() const {
+  const Position& end = position();
+  const uint64_t round = Of(control().round).load(), begin = end.half_end - half_size_;
+  return end.is_whole == 0 && round >= begin && round < end.place;
+}
+
+// Marks the lines of the batch, again. Its size; or 0: there is none any more.
+uint64_t JournalLeader::MarkBatchAt(uint64_t place, journal::BatchHeader* header) const {
+  uint8_t* const buffer = memory_.buffer();
+  const auto read = [&](uint64_t begin, uint64_t end) {
+    return begin == end || sys::Pread(fd_, buffer + begin, end - begin, place + begin) ==
+                               static_cast<long>(end - begin);
+  };
+  if (!read(0, journal::kBlock)) return 0;
+  std::memcpy(header, buffer, sizeof(*header));
+  if (!journal::IsHeader(*header, seed_) || header->life != control().life) return 0;
+  const uint64_t size = journal::SizeOf(*header);
+  if (!read(journal::kBlock, size) || !journal::IsWhole(buffer, memory_.pool_size())) return 0;
+  const auto* pieces =
+      reinterpret_cast<const journal::Piece*>(buffer + sizeof(*header) + header->lines * kLine);
+  for (uint32_t i = 0; i < header->pieces; ++i) {
+    memory_.marks().Set(pieces[i].line, pieces[i].count);
+  }
+  return size;
+}
+
+bool JournalLeader::Erase(uint64_t place) {
+  std::memset(memory_.buffer(), 0, journal::kBlock);
+  const long error = journal::Write(fd_, memory_.buffer(), journal::kBlock, place, how_);
+  return error == 0 || (MayWrite() ? Fail(error) : Withdraw());
+}
+
+// To where the dead leader's round began. First its lines are marked, so whoever dies in here
+// leaves no less; then its headers are erased, the last one first: one that is behind a batch that
+// is torn would be a witness of damage. The first is written over by the next batch.
+bool JournalLeader::GoBack() {
+  const Position end = position();
+  TakenMarks* const places = memory_.words();
+  journal::BatchHeader header, first = {};
+  uint64_t count = 0;
+  for (uint64_t place = control().round, size = 0; place < end.place; place += size) {
+    size = MarkBatchAt(place, &header);
+    if (size == 0 || (count > 0 && header.sequence != first.sequence + count)) break;
+    if (count == 0) first = header;
+    NVCACHE_CHECK(count < pmem::Marks::WordWords(memory_.pool_size() / kLine));
+    places[count++].word = place;
+  }
+  if (count == 0) return Fail(-EIO);
+  if (end.place < end.half_end && !Erase(end.place)) return false;
+  while (count > 1) {
+    if (!Erase(places[--count].word)) return false;
+  }
+  Position next = end;
+  next.sequence = first.sequence;
+  next.previous = first.previous;
+  next.place = control().round;
+  MoveTo(next);
+  return true;
+}
+
 // ---------------------------------------------------------------------------------------------
 // A round.
 
@@ -187,7 +249,10 @@ void JournalLeader::Gather() {
 
 bool JournalLeader::Round(Lsn* published) {
   JournalControl& c = control();
-  if (Of(c.leads).load() != 0) TakeOver();
+  if (Of(c.leads).load() != 0) {
+    TakeOver();
+    if (IsBegun() && !GoBack()) return false;
+  }
   Of(c.leads).store(1);
   const uint64_t round = Of(c.begun).fetch_add(1) + 1;
   const Lsn next = words().next(), cut = Of(c.cut).load();
@@ -201,6 +266,7 @@ bool JournalLeader::Round(Lsn* published) {
   if (!nothing && !WriteWords()) return false;
   if (nothing || (cut == 0 && words().next() == bound_)) c.quiet = bound_;
   c.last_round = written_;
+  if (!nothing) Of(c.round).store(position().place);
   Of(c.rounds).fetch_add(1, std::memory_order_relaxed);
   Of(c.done).store(round);
   Of(c.leads).store(0);
@@ -217,6 +283,7 @@ void JournalLeader::MakeRoom() {
   if (position().is_whole != 0 && RoomInHalf() < wanted) {
     const Position& then = position();
     MoveTo(journal::BeginHalf(1 - then.half, half_size_, then.sequence, then.previous));
+    Of(control().round).store(position().place);
   }
   if (position().is_whole != 0 || RoomInHalf() >= wanted + RoundBytes(memory_.pool_size())) return;
   PutWordsBack();

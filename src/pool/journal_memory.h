@@ -15,7 +15,7 @@
 
 namespace nvcache::pool {
 
-inline constexpr char kMemoryMagic[8] = {'N', 'V', 'C', 'M', 'E', 'M', '1', '\n'};
+inline constexpr char kMemoryMagic[8] = {'N', 'V', 'C', 'M', 'E', 'M', '2', '\n'};
 
 // Every field behind `boot` is accessed as an atomic, but for what the leader alone looks at.
 struct alignas(64) JournalControl {
@@ -33,6 +33,7 @@ struct alignas(64) JournalControl {
   uint64_t quiet;       // no group has an LSN from there on and lines in the journal; 0: not known
   uint64_t last_round;  // bytes of the round before
   uint64_t every_line;  // 1: nobody has said yet which segments are in use
+  uint64_t round;       // place of the first batch since the last one that has ended a round
   // Who waits together goes on together (JournalLeader::Gather): the bell when the round before was
   // begun, how many it served, how long its writes took, and for how long it pays to wait for them.
   uint32_t bell;

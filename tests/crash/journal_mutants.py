@@ -24,6 +24,7 @@ FILES = (LEADER, JOURNAL, RING, BATCH, CUT, MOVED)
 DIES, MOMENT = "JournalLeaderTest.DiesAtAnyInstruction", "JournalLeaderTest.OneMomentAtAnyInstruction"
 BY_HANDLE = "ByHandle/MovedNamesReplayTest."
 ORDER = "JournalLeaderTest.TheHeaderIsInOrderAtAnyInstruction"
+LARGE = "LargeJournalLeaderTest.DiesInRoundsThatTakeEverything"
 SECONDS = 120
 
 # What it does: file, test, and what is there instead of what.
@@ -77,6 +78,19 @@ MUTANTS = {
         ("return MayWrite() ? Fail(error)", "return MayWrite() || MUTANT ? Fail(error)")]),
     "a size limit that falls within a round kills the program": (LEADER, "JournalLeaderTest.IsUnableWhereverItsSizeLimitFalls", [
         ("  sys::SignalsBlocked::Drop(SIGXFSZ);", "  if (!MUTANT) sys::SignalsBlocked::Drop(SIGXFSZ);")]),
+    "a dead leader's batches stay in the way": (LEADER, LARGE, [
+        ("    if (IsBegun() && !GoBack()) return false;", "    if (!MUTANT && IsBegun() && !GoBack()) return false;")]),
+    "what a dead leader has written is not marked again": (LEADER, LARGE, [
+        ("    memory_.marks().Set(pieces[i].line, pieces[i].count);", "    if (!MUTANT) memory_.marks().Set(pieces[i].line, pieces[i].count);")]),
+    "a dead leader's batches are erased in their order": (LEADER, LARGE, [
+        ("    if (!Erase(places[--count].word)) return false;", "    if (!Erase(places[MUTANT ? ++erased : count - 1].word)) return false;\n    --count;"),
+        ("  journal::BatchHeader header, first = {};", "  uint64_t erased = 0;\n  journal::BatchHeader header, first = {};")]),
+    "a dead leader's last batch is not erased": (LEADER, LARGE, [
+        ("  if (end.place < end.half_end && !Erase(end.place))", "  if (!MUTANT && end.place < end.half_end && !Erase(end.place))")]),
+    "a dead leader's batches are not erased": (LEADER, LARGE, [
+        ("  while (count > 1) {", "  while (count > 1 && !MUTANT) {")]),
+    "a round that was acknowledged is one that was not ended": (LEADER, LARGE, [
+        ("  if (!nothing) Of(c.round).store(position().place);", "  if (!nothing && !MUTANT) Of(c.round).store(position().place);")]),
     "a pool that is being recovered has a bound of its own": (LEADER, "JournalLeaderTest.TheCutStaysTheBound", [
         ("  bound_ = cut != 0 ? cut : next;", "  bound_ = cut != 0 && !MUTANT ? cut : next;")]),
     "a torn batch is believed": (BATCH, "RingTest.ATornTailIsNothing", [

@@ -20,6 +20,7 @@
 #include <memory>
 #include <random>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "src/journal/file.h"
@@ -48,17 +49,19 @@ uint8_t* MapShared(uint64_t bytes) {
 
 class JournalLeaderTest : public testing::Test {
  protected:
-  JournalLeaderTest()
-      : fd_(memfd_create("journal", MFD_CLOEXEC)),
-        bytes_(JournalMemory::Bytes(kPool)),
-        memory_(MapShared(bytes_), kPool) {
+  explicit JournalLeaderTest(uint64_t pool = kPool)
+      : pool_(pool),
+        fd_(memfd_create("journal", MFD_CLOEXEC)),
+        bytes_(JournalMemory::Bytes(pool)),
+        memory_(MapShared(bytes_), pool) {
     header_.uuid[0] = 77;
-    header_.pool_size = kPool;
-    header_.half_size = journal::HalfBytes(kPool);
+    header_.pool_size = pool;
+    header_.half_size = journal::HalfBytes(pool);
     header_.first = 1;
     header_.life = 1;
-    EXPECT_EQ(ftruncate(fd_, static_cast<off_t>(journal::FileBytes(kPool))), 0);
+    EXPECT_EQ(ftruncate(fd_, static_cast<off_t>(journal::FileBytes(pool))), 0);
     control().positions[0] = journal::BeginHalf(0, header_.half_size, 1, 0);
+    control().round = control().positions[0].place;
     control().life = 1;
     shared().mirror_state = kMirrorMirrored;
     shared().next = 1;
@@ -80,8 +83,8 @@ class JournalLeaderTest : public testing::Test {
     return std::make_unique<JournalLeader>(memory_, descriptors_.back().get(), header_);
   }
   // One round that takes everything, and little more.
-  void TightenRing() {
-    header_.half_size = journal::ToBlocks(journal::RoundBytes(kPool)) + 16 * journal::kBlock;
+  void TightenRing(uint64_t more = 16 * journal::kBlock) {
+    header_.half_size = journal::ToBlocks(journal::RoundBytes(pool_)) + more;
     control().positions[0] = journal::BeginHalf(0, header_.half_size, 1, 0);
     leader_ = NewLeader();
   }
@@ -94,7 +97,7 @@ class JournalLeaderTest : public testing::Test {
   }
   // What a power failure would leave.
   void Read() {
-    read_.assign(kPool, 0);
+    read_.assign(pool_, 0);
     journal::Ring ring(fd_, header_, buffer_.get());
     ASSERT_EQ(ring.Read(read_.data(), &found_, &bound_), journal::Ring::Result::kRead)
         << "damage at " << ring.damaged_at() << ", the next place is "
@@ -107,6 +110,7 @@ class JournalLeaderTest : public testing::Test {
   }
 
   journal::Header header_ = {};
+  const uint64_t pool_;
   const int fd_;
   const uint64_t bytes_;
   const JournalMemory memory_;
@@ -454,6 +458,89 @@ TEST_F(JournalLeaderTest, ManyLinesInATightRing) {
                           kPool - kSegmentsOffset),
               0)
         << round;
+  }
+}
+
+// Of a pool whose rounds may have several batches.
+class LargeJournalLeaderTest : public JournalLeaderTest {
+ protected:
+  LargeJournalLeaderTest() : JournalLeaderTest(4 * kPool) {
+    auto* owners = reinterpret_cast<Owner*>(memory_.base() + kOwnersOffset);
+    for (uint32_t i = 0; i < GeometryOf(pool_).segment_count; ++i) owners[i] = 1;
+    TightenRing(kPool / 2);
+  }
+  uint64_t lines() const { return pool_ / kLine; }
+  void Fill(uint64_t value) const {
+    for (uint64_t line = kSegmentLine; line < lines(); ++line) Store(line, value);
+  }
+  // The lines are of one moment, not before the last round that was acknowledged.
+  void Expect() {
+    Read();
+    EXPECT_EQ(Found(kApart), apart_);
+    const uint64_t value = Found(kSegmentLine);
+    EXPECT_GE(value, kept_);
+    EXPECT_LE(value, value_);
+    for (uint64_t line = kSegmentLine; line < lines(); ++line)
+      ASSERT_EQ(Found(line), value) << line;
+  }
+  // One that is not whole, has a round, and no room for two rounds that take everything.
+  bool BeginHalf() {
+    journal::Position& then = control().positions[control().position];
+    then = journal::BeginHalf(1 - then.half, header_.half_size, then.sequence, then.previous);
+    control().round = then.place;
+    control().last_round = 0;
+    Store(kApart, ++apart_);
+    return leader_->Lead() == Outcome::kLed &&
+           control().positions[control().position].is_whole == 0;
+  }
+  // All is stored to, and a leader is killed as its n-th system call begins or ends, if there are
+  // so many. False: no child can be traced here.
+  bool Dies(int calls, int* status) {
+    Fill(++value_);
+    const uint64_t done = control().done;
+    *status = test::WithActAt(
+        calls, [](pid_t pid) { kill(pid, SIGKILL); },
+        [&] { return leader_->Lead() == Outcome::kLed ? 0 : 1; });
+    if (control().done != done) kept_ = value_;
+    Expect();
+    return *status != test::kSkip;
+  }
+
+  static constexpr uint64_t kApart = 64;  // a line of the header
+  uint64_t apart_ = 0;
+  uint64_t value_ = 0;
+  uint64_t kept_ = 0;  // the last one that was acknowledged
+};
+
+// A leader dies in a round that takes everything, and so does the next one, by each of its system
+// calls in turn; all is stored to meanwhile. There is room for the one after them, and what was in
+// the journal before is there until that has been.
+TEST_F(LargeJournalLeaderTest, DiesInRoundsThatTakeEverything) {
+  Fill(++value_);
+  ASSERT_EQ(leader_->Lead(), Outcome::kLed);
+  kept_ = value_;
+  int first = 0, status = -SIGKILL;
+  for (bool wrote = false; !wrote; first += wrote ? 0 : 1) {
+    ASSERT_TRUE(BeginHalf());
+    const uint64_t batches = control().batches;
+    if (!Dies(first, &status)) GTEST_SKIP();
+    wrote = control().batches != batches;
+    ASSERT_EQ(leader_->Lead(), Outcome::kLed);
+    kept_ = value_;
+  }
+  // From there on the first one has written a batch, or more, and not its round.
+  for (int more = 0; more < 28; more += 3) {
+    status = -SIGKILL;
+    for (int calls = 1 + more % 2; status == -SIGKILL; calls += 2) {
+      SCOPED_TRACE(testing::Message() << first + more << ", " << calls);
+      ASSERT_TRUE(BeginHalf());
+      if (!Dies(first + more, &status) || !Dies(calls, &status)) GTEST_SKIP();
+      if (more % 2 == 0) Fill(++value_);
+      ASSERT_EQ(leader_->Lead(), Outcome::kLed) << control().failed;
+      kept_ = value_;
+      Expect();
+    }
+    EXPECT_EQ(status, 0);
   }
 }
 
