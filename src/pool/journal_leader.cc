@@ -167,8 +167,9 @@ void JournalLeader::TakeOver() {
   memory_.marks().SetAllAbove();
 }
 
-// A dead leader's batches take the room of the next round, in a half that has to become whole.
-bool JournalLeader::IsBegun() const {
+// Batches of a round that a dead leader has not ended, in a half that is not whole: they take the
+// room of the next round.
+bool JournalLeader::HasUnended() const {
   const Position& end = position();
   const uint64_t round = Of(control().round).load(), begin = end.half_end - half_size_;
   return end.is_whole == 0 && round >= begin && round < end.place;
@@ -251,7 +252,7 @@ bool JournalLeader::Round(Lsn* published) {
   JournalControl& c = control();
   if (Of(c.leads).load() != 0) {
     TakeOver();
-    if (IsBegun() && !GoBack()) return false;
+    if (HasUnended() && !GoBack()) return false;
   }
   Of(c.leads).store(1);
   const uint64_t round = Of(c.begun).fetch_add(1) + 1;

@@ -74,7 +74,7 @@ class JournalLeader {
   void Gather();
   bool Round(Lsn* published);
   void TakeOver();
-  bool IsBegun() const;
+  bool HasUnended() const;
   bool GoBack();
   uint64_t MarkBatchAt(uint64_t place, journal::BatchHeader* header) const;
   bool Erase(uint64_t place);

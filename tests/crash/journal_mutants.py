@@ -79,7 +79,7 @@ MUTANTS = {
     "a size limit that falls within a round kills the program": (LEADER, "JournalLeaderTest.IsUnableWhereverItsSizeLimitFalls", [
         ("  sys::SignalsBlocked::Drop(SIGXFSZ);", "  if (!MUTANT) sys::SignalsBlocked::Drop(SIGXFSZ);")]),
     "a dead leader's batches stay in the way": (LEADER, LARGE, [
-        ("    if (IsBegun() && !GoBack()) return false;", "    if (!MUTANT && IsBegun() && !GoBack()) return false;")]),
+        ("    if (HasUnended() && !GoBack()) return false;", "    if (!MUTANT && HasUnended() && !GoBack()) return false;")]),
     "what a dead leader has written is not marked again": (LEADER, LARGE, [
         ("    memory_.marks().Set(pieces[i].line, pieces[i].count);", "    if (!MUTANT) memory_.marks().Set(pieces[i].line, pieces[i].count);")]),
     "a dead leader's batches are erased in their order": (LEADER, LARGE, [

@@ -6,25 +6,8 @@
 //   api_syncs NAME FOLDER STEP IN OUT WITNESS
 //
 // STEP as in leaves.c. The others are for that one.
-#define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include "nvcache.h"
-
-#define CHECK(condition)                                        \
-  do {                                                          \
-    if (!(condition)) {                                         \
-      fprintf(stderr, "%s: %s\n", #condition, strerror(errno)); \
-      abort();                                                  \
-    }                                                           \
-  } while (0)
+#include "tests/kit/program.h"
 
 static void write_and_sync(int file, const char* text) {
   CHECK(nvcache_pwrite(file, text, 1, 0) == 1 && nvcache_fsync(file) == 0);
