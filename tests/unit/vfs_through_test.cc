@@ -585,6 +585,26 @@ TEST_IN_ENGINE(VfsThroughTest, WithTheRuleAlwaysAFileIsCachedAgainAtItsNextOpen,
   EXPECT_EQ(OnDisk("a"), "bytes");
 }
 
+// A batch that was under way has brought the last of it to the disk.
+TEST_IN_ENGINE(VfsThroughTest, AFileIsHandedOverOfWhichNothingIsPendingAnyMore,
+               "NVCACHE_WRITE_BACK=always") {
+  const Closing fd(Open("a", O_RDWR | O_CREAT));
+  EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+  engine.cleaner.DrainAll();
+  {
+    TableLock lock;
+    File& file = *engine.descriptors.Of(fd)->file.load();
+    file.lock.Lock();
+    EXPECT_EQ(file.pending.load(), 0u);
+    EXPECT_TRUE(HandOverFile(file));
+    file.lock.Unlock();
+    EXPECT_EQ(GiveBack(file), 0);
+  }
+  Expect(fd, {.state = State::kKernel, .known = true, .pending = true});
+  EXPECT_EQ(Pwrite(fd, "B", 1, 0), 1);
+  EXPECT_EQ(OnDisk("a"), "Bytes");
+}
+
 TEST_IN_ENGINE(VfsThroughTest, NorDoesTheLogHaveAFileThatPassesThroughByItsName) {
   const Closing fd(Open("a", O_RDWR | O_CREAT));
   const auto neighbour = NeighbourOf(fd);

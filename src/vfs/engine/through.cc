@@ -320,8 +320,9 @@ bool EndThrough(const File& file) {
   return entry == nullptr || engine.file_table.RemoveTag(*entry);
 }
 
+// A batch may bring the last of it to the disk at any moment.
 bool HandOverFile(File& file) {
-  NVCACHE_CHECK(file.lock.IsLockedExclusive() && file.pending.load() > 0);
+  NVCACHE_CHECK(file.lock.IsLockedExclusive());
   const uint64_t tag = TagOf(file);
   const Identity id = {file.device, file.inode, tag};
   FileEntry& entry = engine.file_table.At(tag);
