@@ -7,6 +7,7 @@
 
 #include "src/sys/kernel.h"
 #include "src/sys/memory.h"
+#include "src/sys/memory_group.h"
 
 namespace nvcache::vfs {
 
@@ -72,7 +73,7 @@ void HugePages::Run() {
 
 // A kernel before 6.1 refuses all; one that has no huge page at hand, this one.
 HugePages::Step HugePages::MakeNext() {
-  if (made_ >= Goal()) return Step::kNothingToDo;
+  if (made_ >= Goal() || !HasRoom()) return Step::kNothingToDo;
   const long error = sys::MakeHuge(pool_->view().base + made_);
   if (error == -EINVAL && made_ == 0) return Step::kRefused;
   if (error < 0 && ++attempts_ < kMaxAttempts) return Step::kNothingToDo;
@@ -80,6 +81,8 @@ HugePages::Step HugePages::MakeNext() {
   made_ += kHugePage;
   return Step::kMade;
 }
+
+bool HugePages::HasRoom() const { return sys::FreeInGroups() >= made_ + 2 * kHugePage; }
 
 uint64_t HugePages::Goal() const {
   const pool::View& view = pool_->view();

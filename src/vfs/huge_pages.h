@@ -6,8 +6,9 @@
 //
 // Logs take the lowest free segment, so the pool is used from its beginning on, and what is huge is
 // its beginning, too: it grows, and stays for as long as the pool is there. The pool's memory has
-// been there since the pool was made: none is taken for this. Nothing is in a program's thread, and
-// nothing depends on it: what stays in small pages is slower.
+// been there since the pool was made, and the machine has no less of it afterwards; but a huge page
+// counts for the control group of whoever makes it, and no more for that of who made the pool.
+// Nothing is in a program's thread, and nothing depends on it: what stays in small pages is slower.
 #ifndef NVCACHE_VFS_HUGE_PAGES_H_
 #define NVCACHE_VFS_HUGE_PAGES_H_
 
@@ -39,6 +40,9 @@ class HugePages {
   void Run();
   // Puts the next bytes into a huge page, if they are to be in one.
   Step MakeNext();
+  // The control groups have one more, and as much left then as was made: the program is in there as
+  // well, and a group that has none left kills it. 100 µs.
+  bool HasRoom() const;
   // Bytes from the pool's beginning that are to be huge.
   uint64_t Goal() const;
 

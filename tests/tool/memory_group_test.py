@@ -6,6 +6,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import time
 import unittest
 
 from kit import tool
@@ -102,6 +103,16 @@ class MemoryGroupTest(tool.ToolTest):
         errors = self.end(process)
         self.assertRegex(errors, r"(?m)^nvcache: .* is made with \d+ KiB, not 1048576: .*group")
         self.assertRegex(errors, r"(?m)^nvcache: memory: .*\(\d+ of 262144 KiB of frames\)$")
+
+    def test_huge_pages_of_a_pool_from_outside(self):
+        """They count for the group of who makes them: no more than half of what it has, or the program is killed."""
+        made = self.assert_ok(self.nvcache("create", self.pool, "--size", "512M", "--emulate"))
+        process = self.begin(tool.COMMAND, "run", "--pool", self.pool, "--emulate", "--required", "--", NVCACHE_CHECKPOINTER="auto")
+        huge = -1
+        while huge != (huge := self.status()["huge"]):
+            time.sleep(0.5)
+        self.assertLessEqual(huge, LIMIT // 2, made.stderr)
+        self.end(process)
 
     def test_create_refuses(self):
         result = tool.run(*self.in_group(tool.COMMAND, "create", self.pool, "--size", "1G", "--emulate"))
