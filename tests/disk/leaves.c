@@ -9,46 +9,21 @@
 // may come (says the test), 3 it has returned, 4 the call has. IN, OUT: descriptors of a pipe or a
 // socket pair, as NAME needs. WITNESS: the test's pid. FOLDER has `data`, and what else a name
 // needs.
-#define _GNU_SOURCE
 #include <aio.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <linux/aio_abi.h>
 #include <mqueue.h>
-#include <pthread.h>
-#include <signal.h>
-#include <spawn.h>
 #include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/eventfd.h>
-#include <sys/ioctl.h>
 #include <sys/ipc.h>
-#include <sys/mman.h>
 #include <sys/msg.h>
 #include <sys/sem.h>
-#include <sys/sendfile.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/uio.h>
 #include <sys/un.h>
-#include <sys/wait.h>
 #include <sys/xattr.h>
 #include <termios.h>
-#include <unistd.h>
+
+#include "tests/kit/program.h"
 
 extern char** environ;
-
-#define CHECK(condition)                                        \
-  do {                                                          \
-    if (!(condition)) {                                         \
-      fprintf(stderr, "%s: %s\n", #condition, strerror(errno)); \
-      abort();                                                  \
-    }                                                           \
-  } while (0)
 
 static int in = -1, out = -1, other = -1;
 static pid_t witness;
