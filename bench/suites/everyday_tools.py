@@ -208,10 +208,11 @@ def _python_sources(turn):
 # ----------------------------------------------------------------------------------------------------
 
 SQLITE_ROWS = (10, 200, 1000)
+SQLITE_JOURNALS = ("DELETE", "TRUNCATE", "PERSIST", "WAL")
 
 
-def _statements(journal, synchronous, turn):
-    rows = turn.scale.choose(*SQLITE_ROWS)
+def _statements(journal, synchronous, counts, turn):
+    rows = turn.scale.choose(*counts)
     text = [f"PRAGMA journal_mode={journal};", f"PRAGMA synchronous={synchronous};",
             "CREATE TABLE rows (id INTEGER PRIMARY KEY, value TEXT);",
             *(f"INSERT INTO rows VALUES ({i}, 'row {i * 37} {'x' * 100}');" for i in range(rows))]
@@ -232,11 +233,12 @@ class Sqlite(Tool):
         return seconds, left
 
 
-def _sqlite(name, title, journal, synchronous, goals):
+def sqlite(name, title, journal, synchronous="FULL", goals=JOURNAL, counts=SQLITE_ROWS):
+    """`counts`: of inserts, by scale."""
     return Sqlite(name, {name: f"sqlite3, an insert in a transaction, {title}"},
                   "names; .dump, integrity_check", {"sqlite3": "sqlite3"}, goals={name: goals},
                   kind="databases", logged=synchronous == "FULL",
-                  prepare=functools.partial(_statements, journal, synchronous),
+                  prepare=functools.partial(_statements, journal, synchronous, counts),
                   command=lambda turn: ["sqlite3", "-batch", "-bail", "database", ".read statements"])
 
 
@@ -285,8 +287,13 @@ def _python(script, *words, counts):
     return lambda turn: [PYTHON, "-c", script, *words, turn.scale.choose(*counts)]
 
 
-def _rewrite(way, title, **options):
-    return _tool(f"rewrite {way}", title, {PYTHON: "python3"}, _python(REWRITE, way, counts=ROUNDS), **options)
+def _rewrite(way, title, counts=ROUNDS, **options):
+    return _tool(f"rewrite {way}", title, {PYTHON: "python3"}, _python(REWRITE, way, counts=counts), **options)
+
+
+def replaced(counts=ROUNDS):
+    """`counts`: of replacements, by scale."""
+    return _rewrite("synced", "a file rewritten, synced, and renamed over the old one, the folder synced", counts, goals=REPLACED)
 
 
 # Files that nobody syncs.
@@ -378,13 +385,11 @@ PROGRAMS = (
           _python(CUT, counts=FILES), goals=NAMES),
     _rewrite("truncate", "a file rewritten through `O_TRUNC`"),
     _rewrite("rename", "a file rewritten, and renamed over the old one"),
-    _rewrite("synced", "a file rewritten, synced, and renamed over the old one, the folder synced",
-             goals=REPLACED),
+    replaced(),
     Children("children", {"fork": "`fork` with 100 open files that were written", "vfork": "`vfork`, likewise",
                           "posix_spawn": "`posix_spawn`, likewise",
                           "posix_spawn_plain": "`posix_spawn`, likewise, of a program without NVCache"}, ALL, {},
              goals=dict.fromkeys(("fork", "vfork", "posix_spawn", "posix_spawn_plain"), (("plain", 1.1),))),
-    *(_sqlite(f"sqlite3 {journal}", journal, journal, "FULL", JOURNAL)
-      for journal in ("DELETE", "TRUNCATE", "PERSIST", "WAL")),
-    _sqlite("sqlite3 OFF", "DELETE, `synchronous=OFF`", "DELETE", "OFF", NAMES),
+    *(sqlite(f"sqlite3 {journal}", journal, journal) for journal in SQLITE_JOURNALS),
+    sqlite("sqlite3 OFF", "DELETE, `synchronous=OFF`", "DELETE", "OFF", NAMES),
 )
