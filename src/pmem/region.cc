@@ -71,7 +71,7 @@ long MapByHand(int fd, int protection, bool is_huge, Region* region) {
 long Map(int fd, const Libpmem* libpmem, Region* region) {
   bool is_huge = false;
   if (long error = SizeOf(fd, &region->size, &is_huge); error < 0) return error;
-  if (libpmem == nullptr) return MapByHand(fd, PROT_READ | PROT_WRITE, is_huge, region);
+  if (libpmem == nullptr || is_huge) return MapByHand(fd, PROT_READ | PROT_WRITE, is_huge, region);
   // Names the very file that the caller examined and locked.
   const sys::FdLink path = sys::LinkTo(fd);
   int is_pmem = 0;
@@ -85,6 +85,7 @@ long Map(int fd, const Libpmem* libpmem, Region* region) {
   sys::KeepUnlocked(base, mapped);
   region->base = static_cast<uint8_t*>(base);
   region->size = mapped;
+  region->is_libpmems = true;
   region->durability = is_pmem != 0 ? Durability::kPower : Durability::kProcess;
   return 0;
 }
@@ -97,7 +98,7 @@ long MapReadOnly(int fd, Region* region) {
 }
 
 void Unmap(const Region& region, const Libpmem* libpmem) {
-  if (libpmem != nullptr) {
+  if (region.is_libpmems) {
     sys::ForgetUnlocked(region.base);
     libpmem->unmap(region.base, region.size);
   } else {

@@ -273,7 +273,7 @@ def add_postgres(archive):
     archive.file("database.tar.gz", database(folder))
 
 
-def ram_disk(modules, build, agent, postgres):
+def ram_disk(modules, build, agent, postgres, tools):
     archive = Archive()
     for folder in ("dev", "proc", "sys", "tmp", "p", "d"):
         archive.folder(folder)
@@ -282,7 +282,7 @@ def ram_disk(modules, build, agent, postgres):
     for name, modules_of in (("software", SOFTWARE), ("drivers", DRIVERS)):
         archive.file(f"modules/{name}", "\n".join(modules_of).encode() + b"\n")
     archive.file("init", (HERE / "guest_init.sh").read_bytes(), 0o755)
-    for tool in TOOLS:
+    for tool in (*TOOLS, *tools):
         archive.program(f"bin/{tool}", find(tool))
     find("dpkg-deb")
     for path in packages.build(modules.parent / "packages-2", PACKAGES).glob("*.deb"):
@@ -302,13 +302,13 @@ class Image:
     """What QEMU starts. The kernel is kept in `cache`, the RAM disk goes to `folder`. PostgreSQL and its
     libraries are as large as all the rest."""
 
-    def __init__(self, cache, folder, build, agent, postgres=False):
+    def __init__(self, cache, folder, build, agent, postgres=False, tools=()):
         cache.mkdir(parents=True, exist_ok=True)
         self.folder = kernel(cache)
         self.version = self.folder.name
         self.kernel = self.folder / "vmlinux"
         self.ram_disk = pathlib.Path(folder) / "ram-disk"
-        self.ram_disk.write_bytes(ram_disk(self.folder, build, agent, postgres))
+        self.ram_disk.write_bytes(ram_disk(self.folder, build, agent, postgres, tools))
 
 
 def main():
