@@ -18,6 +18,8 @@ PERCENTILES = {"p50": "50.000000", "p99": "99.000000", "p999": "99.900000", "p99
 BATCHES = (1, 10, 100, 1000, 10000)
 MORE_THAN_ALL = 300  # seconds after which a run that should have ended is taken for hanging
 CHUNK = MIB
+LAPS = ("first lap", "second lap")  # of one process, over a pool that another one has used
+SECOND = 3  # seconds after the first has begun: the log is empty by then
 WINDOWS, LEAST_WINDOW, MOST_WINDOW = 24, 0.01, 0.5  # of a run; in seconds
 
 
@@ -28,6 +30,19 @@ def _lay_out(path, size):
         for _ in range(size // CHUNK):
             file.write(chunk)
         os.fsync(file.fileno())
+
+
+def _job(name, path, total):
+    return [f"--name={name}", f"--filename={path}", f"--size={total}", "--rw=randwrite", f"--bs={BLOCK}", "--ioengine=psync", "--thread=1",
+            "--overwrite=1", "--fallocate=none", "--invalidate=0", "--percentile_list=50:99:99.9:99.99"]
+
+
+def _jobs_of(text, system):
+    """What fio's report says of its jobs that write."""
+    jobs = [job for job in json.loads(text[text.index("{"):])["jobs"] if job["write"]["total_ios"] or job["error"]]
+    if not jobs or any(job["error"] for job in jobs):
+        raise systems.Broken(f"fio on {system}: {[(job['jobname'], job['error']) for job in jobs]}")
+    return jobs
 
 
 def _windows(path, seconds):
@@ -54,7 +69,7 @@ class Fio(model.Suite):
         "system's name says it. The file is laid out and synced before, by another program, and is "
         "in the page cache; fio does not drop it (invalidate=0), on any system. Every run has a new "
         "pool, so the time that it takes to map the log's pages for the first time is counted. What "
-        "is in the log at the end is not counted.")
+        "is in the log at the end is not counted. A first and a second lap of one process are told apart as well.")
 
     def missing(self, bench):
         return None if shutil.which("fio") else "fio is not installed"
@@ -77,8 +92,30 @@ class Fio(model.Suite):
                              {"total": scale.choose(32, 384, 1024) * MIB,
                               "pool": scale.choose(8, 64, 64) * MIB, "cap": cap, "batch": batch},
                              seconds=seconds)
+        total = scale.choose(8, 64, 256)
+        yield model.Case("laps", ("nvcache",), {"total": total * MIB, "pool": 2 * total * MIB}, seconds=SECOND + 2)
 
     def run(self, bench, case, system, scale):
+        return self._laps(bench, case, system) if case.name == "laps" else self._writes(bench, case, system)
+
+    @staticmethod
+    def _laps(bench, case, system):
+        total = case.parameters["total"]
+        with bench.place(system, pool=str(case.parameters["pool"])) as place:
+            path = place.folder / "data"
+            place.environment["NVCACHE_INCLUDE"] = str(path)
+            _lay_out(path, total)
+            one = ["--fsync=1", "--stonewall"]
+            place.run(["fio", *_job("other", path, total), *one], timeout=MORE_THAN_ALL)
+            text = place.run(["fio", *_job("first", path, total), *one, *_job("second", path, total), *one, f"--startdelay={SECOND}", "--output-format=json"],
+                             timeout=MORE_THAN_ALL)
+            writes = total // BLOCK
+            return [model.Outcome(name, {"total": total}, {
+                "ns": job["write"]["clat_ns"]["percentile"][PERCENTILES["p50"]], "rate": writes / (job["write"]["runtime"] / 1000),
+                "faults": job["minf"] / writes}) for name, job in zip(LAPS, _jobs_of(text, system))]
+
+    @staticmethod
+    def _writes(bench, case, system):
         settings = {"DRAIN_AT_EXIT": 0}
         batch = case.parameters.get("batch")
         if batch:
@@ -89,18 +126,10 @@ class Fio(model.Suite):
                 place.environment["NVCACHE_INCLUDE"] = str(path)  # fio's logs are not cached
             _lay_out(path, case.parameters["total"])
             text = place.run(
-                ["fio", "--name=w", f"--filename={path}", f"--size={case.parameters['total']}",
-                 "--rw=randwrite", f"--bs={BLOCK}", "--ioengine=psync", "--thread=1",
-                 "--overwrite=1", "--fallocate=none", "--invalidate=0",
-                 f"--fsync={SYNC_EVERY.get(system, 1)}", f"--runtime={case.parameters['cap']}s",
-                 "--percentile_list=50:99:99.9:99.99", f"--write_bw_log={place.folder}/log",
-                 "--output-format=json"],
+                ["fio", *_job("w", path, case.parameters["total"]), f"--fsync={SYNC_EVERY.get(system, 1)}",
+                 f"--runtime={case.parameters['cap']}s", f"--write_bw_log={place.folder}/log", "--output-format=json"],
                 timeout=MORE_THAN_ALL)
-            job = json.loads(text[text.index("{"):])["jobs"][0]
-            write = job["write"]
-            if job["error"] or not write["total_ios"]:
-                raise systems.Broken(f"fio on {system}: error {job['error']}, "
-                                     f"{write['total_ios']} writes")
+            write = _jobs_of(text, system)[0]["write"]
             done, seconds = write["io_bytes"], max(1, write["runtime"]) / 1000
             windows, count = _windows(place.folder / "log_bw.1.log", seconds)
             if count != done // BLOCK:
@@ -217,6 +246,13 @@ class Fio(model.Suite):
             "fio, 4 KiB random writes, log not full",
             ["", "bandwidth", "writes", "median", "p99", "p99.9", "p99.99"], rows,
             "Percentiles are those of pwrite alone, without the fsync behind it.")] if rows else []
+        laps = [results.find(self.name, name, "nvcache") for name in LAPS]
+        if all(laps):
+            tables.append(model.Table(
+                "fio, first lap", ["exclusive, 4 KiB at random", "writes", "median", "faults a write"],
+                [[title, units.text(each.median("rate"), "1/s"), units.text(each.median("ns"), "ns"), f"{each.median('faults'):.3f}"]
+                 for title, each in zip(("pool used by others", "pool met"), laps)],
+                "One process, over a pool that another one has used; then once more, when the log is empty. All page faults count, fio's own as well."))
         rows = []
         for result in results.select(self.name):
             if result.name.startswith(("log of", "log full", "batches of")) and "half" not in result.name:
