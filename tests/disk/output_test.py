@@ -584,9 +584,10 @@ class OutputTest(tool.ToolTest):
         return next(int(line.split()[1], 16) for line in status.splitlines() if line.startswith(name))
 
     def test_where_the_journal_can_not_be_left_nothing_leaves(self):
-        """The state `failing`: a call fails, and an exit has another status."""
-        for name, status in (("write", -signal.SIGABRT), ("exit", 125), ("_exit", 125), ("return from main", 125),
-                             ("quick_exit", 125), ("exit_group", 125)):
+        """The state `failing`: a call fails, and an exit has another status, unless a round that was under way has what was told."""
+        refused, own = 125, 9
+        for name, statuses in (("write", (refused, own)), ("exit", (refused,)), ("_exit", (refused,)), ("return from main", (refused,)),
+                               ("quick_exit", (refused,)), ("exit_group", (refused,))):
             with self.subTest(name):
                 witness = Pipe(self.folder())
                 process, step = self.begin(name, witness.folder, witness)
@@ -600,7 +601,7 @@ class OutputTest(tool.ToolTest):
                 finally:
                     self.set_state(MIRRORED)
                     witness.end()
-                self.assertEqual(process.wait(), status)
+                self.assertIn(process.wait(), statuses)
 
     def set_state(self, state):
         with open(memory_of(self.pool), "r+b") as file:

@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import struct
 import subprocess
 import sys
@@ -132,6 +133,7 @@ class StatusTest(DiskPoolTest):
 
     def test_memory_that_was_removed_while_in_use(self):
         process = self.write(10)
+        process.send_signal(signal.SIGSTOP)  # it would see that, and bring all to the disk
         self.memory.unlink()
         self.assert_refused(self.nvcache("status", self.pool), 1, self.pool, "memory in /dev/shm was removed")
         self.kill(process)
