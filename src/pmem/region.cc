@@ -13,12 +13,17 @@ namespace nvcache::pmem {
 
 namespace {
 
-// Bytes of a file, or of a devdax device (whose inode says 0; sysfs knows). `is_huge`: whoever has
-// it, has it in huge pages.
-long SizeOf(int fd, size_t* size, bool* is_huge) {
+struct Kind {
+  bool is_device = false;
+  bool is_huge = false;  // whoever has it, has it in huge pages
+};
+
+// Bytes of a file, or of a devdax device (whose inode says 0; sysfs knows).
+long SizeOf(int fd, size_t* size, Kind* kind) {
   struct stat st;
   if (long error = sys::Fstat(fd, &st); error < 0) return error;
-  *is_huge = !S_ISREG(st.st_mode) || static_cast<size_t>(st.st_blksize) >= sys::kHugePage;
+  kind->is_device = !S_ISREG(st.st_mode);
+  kind->is_huge = kind->is_device || static_cast<size_t>(st.st_blksize) >= sys::kHugePage;
   if (S_ISREG(st.st_mode)) {
     *size = static_cast<size_t>(st.st_size);
     return 0;
@@ -69,9 +74,11 @@ long MapByHand(int fd, int protection, bool is_huge, Region* region) {
 }  // namespace
 
 long Map(int fd, const Libpmem* libpmem, Region* region) {
-  bool is_huge = false;
-  if (long error = SizeOf(fd, &region->size, &is_huge); error < 0) return error;
-  if (libpmem == nullptr || is_huge) return MapByHand(fd, PROT_READ | PROT_WRITE, is_huge, region);
+  Kind kind;
+  if (long error = SizeOf(fd, &region->size, &kind); error < 0) return error;
+  if (libpmem == nullptr || kind.is_device) {
+    return MapByHand(fd, PROT_READ | PROT_WRITE, kind.is_huge, region);
+  }
   // Names the very file that the caller examined and locked.
   const sys::FdLink path = sys::LinkTo(fd);
   int is_pmem = 0;
@@ -91,10 +98,10 @@ long Map(int fd, const Libpmem* libpmem, Region* region) {
 }
 
 long MapReadOnly(int fd, Region* region) {
-  bool is_huge = false;
-  if (long error = SizeOf(fd, &region->size, &is_huge); error < 0) return error;
+  Kind kind;
+  if (long error = SizeOf(fd, &region->size, &kind); error < 0) return error;
   if (region->size == 0) return -EINVAL;
-  return MapByHand(fd, PROT_READ, is_huge, region);
+  return MapByHand(fd, PROT_READ, kind.is_huge, region);
 }
 
 void Unmap(const Region& region, const Libpmem* libpmem) {

@@ -26,9 +26,9 @@ struct Region {
 
 // Maps the whole file behind `fd` (open for reading and writing), shared. With libpmem by
 // pmem_map_file, which also says whether it is persistent memory; without, by the same steps:
-// mmap with MAP_SYNC, which only persistent memory grants, else without. Never with libpmem where
-// the kernel knows the place best: libpmem goes by the size alone, and offers one at a multiple of
-// 2 MiB to a device of 1 GiB that takes multiples of that.
+// mmap with MAP_SYNC, which only persistent memory grants, else without. A device never with
+// libpmem: that goes by the size alone, and offers a place at a multiple of 2 MiB to one of 1 GiB
+// that takes multiples of that.
 // Returns 0 or a negated errno.
 long Map(int fd, const Libpmem* libpmem, Region* region);
 
