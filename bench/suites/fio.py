@@ -92,7 +92,7 @@ class Fio(model.Suite):
                              {"total": scale.choose(32, 384, 1024) * MIB,
                               "pool": scale.choose(8, 64, 64) * MIB, "cap": cap, "batch": batch},
                              seconds=seconds)
-        total = scale.choose(8, 64, 256)
+        total = scale.choose(8, 64, 64)
         yield model.Case("laps", ("nvcache",), {"total": total * MIB, "pool": 2 * total * MIB}, seconds=SECOND + 2)
 
     def run(self, bench, case, system, scale):
@@ -112,7 +112,7 @@ class Fio(model.Suite):
             writes = total // BLOCK
             return [model.Outcome(name, {"total": total}, {
                 "ns": job["write"]["clat_ns"]["percentile"][PERCENTILES["p50"]], "rate": writes / (job["write"]["runtime"] / 1000),
-                "faults": job["minf"] / writes}) for name, job in zip(LAPS, _jobs_of(text, system))]
+                "faults": job["minf"] / writes}) for name, job in zip(LAPS, _jobs_of(text, system), strict=True)]
 
     @staticmethod
     def _writes(bench, case, system):

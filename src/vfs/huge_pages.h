@@ -7,8 +7,9 @@
 // Logs take the lowest free segment, so the pool is used from its beginning on, and what is huge is
 // its beginning, too: it grows, and stays for as long as the pool is there. The pool's memory has
 // been there since the pool was made, and the machine has no less of it afterwards; but a huge page
-// counts for the control group of whoever makes it, and no more for that of who made the pool.
-// Nothing is in a program's thread, and nothing depends on it: what stays in small pages is slower.
+// counts for the control group of whoever makes it, and no longer for that of whoever made the
+// pool. Nothing is in a program's thread, and nothing depends on it: what stays in small pages is
+// slower.
 #ifndef NVCACHE_VFS_HUGE_PAGES_H_
 #define NVCACHE_VFS_HUGE_PAGES_H_
 
