@@ -32,6 +32,9 @@ bool CpuOfLibc(uint32_t* features) {
           CPU_FEATURE_ACTIVE(AVX512VL) && CPU_FEATURE_ACTIVE(VPCLMULQDQ) &&
           CPU_FEATURE_PRESENT(BMI2) && CPU_FEATURE_PRESENT(SSE4_2),
       sys::kAvx512Crc);
+  add(avx && CPU_FEATURE_ACTIVE(PCLMULQDQ) && CPU_FEATURE_PRESENT(SSE4_2) &&
+          CPU_FEATURE_PRESENT(BMI2),
+      sys::kAvxCrc);
   return true;
 }
 

@@ -29,10 +29,12 @@ uint32_t Ask() {
   if ((ecx & bit_AVX) == 0 || (ecx & bit_OSXSAVE) == 0) return found;
   const uint32_t saved = SavedStates();
   if ((saved & kYmm) == kYmm) found |= kAvx;
+  const bool multiplies = (found & kAvx) != 0 && (ecx & bit_PCLMUL) != 0 && (found & kCrc32) != 0;
   // Each processor that has AVX has this leaf.
   __cpuid_count(7, 0, eax, ebx, ecx, edx);
   if ((ebx & bit_CLFLUSHOPT) != 0) found |= kClflushopt;
   if ((ebx & bit_CLWB) != 0) found |= kClwb;
+  if (multiplies && (ebx & bit_BMI2) != 0) found |= kAvxCrc;
   constexpr uint32_t kInEbx = bit_AVX512F | bit_AVX512DQ | bit_AVX512BW | bit_AVX512VL | bit_BMI2;
   if ((saved & kZmm) == kZmm && (ebx & kInEbx) == kInEbx && (ecx & bit_VPCLMULQDQ) != 0 &&
       (found & kCrc32) != 0) {

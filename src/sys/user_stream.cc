@@ -48,7 +48,7 @@ constinit const Constants nvcache_user_stream_folds = {
 }
 
 // Loads and stores stand apart, because only a load may fault: between the labels _loads and
-// _loaded of each of the three places.
+// _loaded of each of the three places. First for AVX-512.
 //
 // rdi: lines, rsi: from, rdx: n, rcx: copy, r8d: the CRC register. rax: the CRC register, or -1.
 // zmm0-3: the folded bytes, zmm4-7: the bytes just read, zmm8-11: products, zmm12-13: constants.
@@ -211,12 +211,159 @@ nvcache_user_stream_failed:
         .size   nvcache_user_stream, . - nvcache_user_stream
 )");
 
+// The same with 16 bytes in a register, four registers side by side. What does not fill a line is
+// put together below the stack.
+//
+// xmm0-3: the folded bytes, xmm4-7: the bytes just read, xmm8-11: products, xmm12: constants.
+asm(R"(
+        .text
+        .p2align 6
+        .globl  nvcache_user_stream_avx
+        .globl  nvcache_user_stream_avx_loads_64, nvcache_user_stream_avx_loaded_64
+        .globl  nvcache_user_stream_avx_loads_8, nvcache_user_stream_avx_loaded_8
+        .globl  nvcache_user_stream_avx_loads_1, nvcache_user_stream_avx_loaded_1
+        .hidden nvcache_user_stream_avx
+        .hidden nvcache_user_stream_avx_loads_64, nvcache_user_stream_avx_loaded_64
+        .hidden nvcache_user_stream_avx_loads_8, nvcache_user_stream_avx_loaded_8
+        .hidden nvcache_user_stream_avx_loads_1, nvcache_user_stream_avx_loaded_1
+        .type   nvcache_user_stream_avx, @function
+
+nvcache_user_stream_avx:
+        cmp     $64, %rdx
+        jb      3f
+
+# 64 bytes at a time. The first ones are folded onto nothing, as above
+        lea     nvcache_user_stream_folds(%rip), %r9
+        vmovd   %r8d, %xmm0
+        vpxor   %xmm1, %xmm1, %xmm1
+        vpxor   %xmm2, %xmm2, %xmm2
+        vpxor   %xmm3, %xmm3, %xmm3
+        vmovdqa 48(%r9), %xmm12
+        jmp     nvcache_user_stream_avx_loads_64
+        .p2align 5
+1:      vpclmulqdq $0x11, %xmm12, %xmm0, %xmm8
+        vpclmulqdq $0x11, %xmm12, %xmm1, %xmm9
+        vpclmulqdq $0x11, %xmm12, %xmm2, %xmm10
+        vpclmulqdq $0x11, %xmm12, %xmm3, %xmm11
+        vpclmulqdq $0x00, %xmm12, %xmm0, %xmm0
+        vpclmulqdq $0x00, %xmm12, %xmm1, %xmm1
+        vpclmulqdq $0x00, %xmm12, %xmm2, %xmm2
+        vpclmulqdq $0x00, %xmm12, %xmm3, %xmm3
+        vpxor   %xmm8, %xmm0, %xmm0
+        vpxor   %xmm9, %xmm1, %xmm1
+        vpxor   %xmm10, %xmm2, %xmm2
+        vpxor   %xmm11, %xmm3, %xmm3
+nvcache_user_stream_avx_loads_64:
+        vmovdqu (%rsi), %xmm4
+        vmovdqu 16(%rsi), %xmm5
+        vmovdqu 32(%rsi), %xmm6
+        vmovdqu 48(%rsi), %xmm7
+nvcache_user_stream_avx_loaded_64:
+        vmovntdq %xmm4, (%rdi)
+        vmovntdq %xmm5, 16(%rdi)
+        vmovntdq %xmm6, 32(%rdi)
+        vmovntdq %xmm7, 48(%rdi)
+        vpxor   %xmm4, %xmm0, %xmm0
+        vpxor   %xmm5, %xmm1, %xmm1
+        vpxor   %xmm6, %xmm2, %xmm2
+        vpxor   %xmm7, %xmm3, %xmm3
+        test    %rcx, %rcx
+        je      2f
+        vmovdqu %xmm4, (%rcx)
+        vmovdqu %xmm5, 16(%rcx)
+        vmovdqu %xmm6, 32(%rcx)
+        vmovdqu %xmm7, 48(%rcx)
+        add     $64, %rcx
+2:      add     $64, %rsi
+        add     $64, %rdi
+        sub     $64, %rdx
+        cmp     $64, %rdx
+        jae     1b
+
+# The first three onto the last; 16 bytes to 4
+        vmovdqa 64(%r9), %xmm12
+        vpclmulqdq $0x11, %xmm12, %xmm0, %xmm8
+        vpclmulqdq $0x00, %xmm12, %xmm0, %xmm0
+        vmovdqa 80(%r9), %xmm12
+        vpclmulqdq $0x11, %xmm12, %xmm1, %xmm9
+        vpclmulqdq $0x00, %xmm12, %xmm1, %xmm1
+        vmovdqa 96(%r9), %xmm12
+        vpclmulqdq $0x11, %xmm12, %xmm2, %xmm10
+        vpclmulqdq $0x00, %xmm12, %xmm2, %xmm2
+        vpxor   %xmm8, %xmm0, %xmm0
+        vpxor   %xmm9, %xmm1, %xmm1
+        vpxor   %xmm10, %xmm2, %xmm2
+        vpxor   %xmm0, %xmm3, %xmm3
+        vpxor   %xmm1, %xmm2, %xmm2
+        vpxor   %xmm2, %xmm3, %xmm3
+        vmovq   %xmm3, %r9
+        vpextrq $1, %xmm3, %r10
+        xor     %r8d, %r8d
+        crc32q  %r9, %r8
+        crc32q  %r10, %r8
+
+# What does not fill a line, by 8 bytes and by single ones
+3:      test    %rdx, %rdx
+        je      9f
+        vpxor   %xmm4, %xmm4, %xmm4
+        vmovdqu %xmm4, -64(%rsp)        # nobody uses the 128 bytes below the stack
+        vmovdqu %xmm4, -48(%rsp)
+        vmovdqu %xmm4, -32(%rsp)
+        vmovdqu %xmm4, -16(%rsp)
+        lea     -64(%rsp), %r10
+        sub     $8, %rdx
+        jb      6f
+nvcache_user_stream_avx_loads_8:
+        mov     (%rsi), %rax
+nvcache_user_stream_avx_loaded_8:
+        mov     %rax, (%r10)
+        crc32q  %rax, %r8
+        test    %rcx, %rcx
+        je      5f
+        mov     %rax, (%rcx)
+        add     $8, %rcx
+5:      add     $8, %rsi
+        add     $8, %r10
+        sub     $8, %rdx
+        jae     nvcache_user_stream_avx_loads_8
+6:      add     $8, %rdx
+        je      8f
+nvcache_user_stream_avx_loads_1:
+        movzbl  (%rsi), %eax
+nvcache_user_stream_avx_loaded_1:
+        mov     %al, (%r10)
+        crc32b  %al, %r8d
+        test    %rcx, %rcx
+        je      7f
+        mov     %al, (%rcx)
+        inc     %rcx
+7:      inc     %rsi
+        inc     %r10
+        dec     %rdx
+        jne     nvcache_user_stream_avx_loads_1
+8:      vmovdqu -64(%rsp), %xmm4
+        vmovdqu -48(%rsp), %xmm5
+        vmovdqu -32(%rsp), %xmm6
+        vmovdqu -16(%rsp), %xmm7
+        vmovntdq %xmm4, (%rdi)
+        vmovntdq %xmm5, 16(%rdi)
+        vmovntdq %xmm6, 32(%rdi)
+        vmovntdq %xmm7, 48(%rdi)
+9:      mov     %r8d, %eax
+        ret
+        .size   nvcache_user_stream_avx, . - nvcache_user_stream_avx
+)");
+
 extern "C" {
 uint64_t nvcache_user_stream(void* lines, const void* from, size_t n, void* copy, uint32_t crc);
-// Places in it, not functions.
+uint64_t nvcache_user_stream_avx(void* lines, const void* from, size_t n, void* copy, uint32_t crc);
+// Places in them, not functions.
 extern const char nvcache_user_stream_loads_4[], nvcache_user_stream_loaded_4[];
 extern const char nvcache_user_stream_loads_1[], nvcache_user_stream_loaded_1[];
 extern const char nvcache_user_stream_loads_0[], nvcache_user_stream_loaded_0[];
+extern const char nvcache_user_stream_avx_loads_64[], nvcache_user_stream_avx_loaded_64[];
+extern const char nvcache_user_stream_avx_loads_8[], nvcache_user_stream_avx_loaded_8[];
+extern const char nvcache_user_stream_avx_loads_1[], nvcache_user_stream_avx_loaded_1[];
 extern const char nvcache_user_stream_failed[];
 }
 
@@ -224,27 +371,33 @@ namespace {
 
 constexpr uint64_t kFailed = ~uint64_t{0};
 
-uintptr_t AddressOf(const char* place) { return reinterpret_cast<uintptr_t>(place); }
+bool IsIn(uintptr_t pc, const char* begin, const char* end) {
+  return pc >= reinterpret_cast<uintptr_t>(begin) && pc < reinterpret_cast<uintptr_t>(end);
+}
+
+bool IsLoad(uintptr_t pc) {
+  return IsIn(pc, nvcache_user_stream_loads_4, nvcache_user_stream_loaded_4) ||
+         IsIn(pc, nvcache_user_stream_loads_1, nvcache_user_stream_loaded_1) ||
+         IsIn(pc, nvcache_user_stream_loads_0, nvcache_user_stream_loaded_0) ||
+         IsIn(pc, nvcache_user_stream_avx_loads_64, nvcache_user_stream_avx_loaded_64) ||
+         IsIn(pc, nvcache_user_stream_avx_loads_8, nvcache_user_stream_avx_loaded_8) ||
+         IsIn(pc, nvcache_user_stream_avx_loads_1, nvcache_user_stream_avx_loaded_1);
+}
 
 }  // namespace
 
-bool CanStreamUser() { return CpuHas(kAvx512Crc); }
+bool CanStreamUser() { return CpuHas(kAvxCrc) || CpuHas(kAvx512Crc); }
 
 bool StreamUser(void* lines, const void* from, size_t n, void* copy, uint32_t* crc) {
-  const uint64_t result = nvcache_user_stream(lines, from, n, copy, ~*crc);
+  const uint64_t result = CpuHas(kAvx512Crc) ? nvcache_user_stream(lines, from, n, copy, ~*crc)
+                                             : nvcache_user_stream_avx(lines, from, n, copy, ~*crc);
   if (result == kFailed) return false;
   *crc = ~static_cast<uint32_t>(result);
   return true;
 }
 
 uintptr_t StreamFaultLanding(uintptr_t pc) {
-  const bool loads = (pc >= AddressOf(nvcache_user_stream_loads_4) &&
-                      pc < AddressOf(nvcache_user_stream_loaded_4)) ||
-                     (pc >= AddressOf(nvcache_user_stream_loads_1) &&
-                      pc < AddressOf(nvcache_user_stream_loaded_1)) ||
-                     (pc >= AddressOf(nvcache_user_stream_loads_0) &&
-                      pc < AddressOf(nvcache_user_stream_loaded_0));
-  return loads ? AddressOf(nvcache_user_stream_failed) : 0;
+  return IsLoad(pc) ? reinterpret_cast<uintptr_t>(nvcache_user_stream_failed) : 0;
 }
 
 }  // namespace nvcache::sys

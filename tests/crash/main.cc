@@ -319,7 +319,7 @@ int Main(int argc, char** argv) {
   app.add_option("--scratch", arguments.scratch, "A folder on a disk")->capture_default_str();
   app.add_option("--save", arguments.save, "Where failing cases go")->capture_default_str();
   bool streams = false;
-  app.add_flag("--streams", streams, "Record the AVX-512 copy; 77 where there is none");
+  app.add_flag("--streams", streams, "Record the fused copy; 77 where there is none");
   app.add_flag("--json", arguments.json, "Results as JSON");
   app.add_flag("--list", arguments.list, "Scenarios and mutants");
   app.footer(

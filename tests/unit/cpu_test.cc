@@ -11,7 +11,7 @@ namespace {
 TEST(CpuTest, LibcSaysWhatTheProcessorSays) {
   uint32_t features = 0;
   if (!preload::CpuOfLibc(&features)) GTEST_SKIP() << "this libc does not say";
-  for (const CpuFeature feature : {kCrc32, kAvx, kAvx512Crc, kClflushopt, kClwb}) {
+  for (const CpuFeature feature : {kCrc32, kAvx, kAvx512Crc, kClflushopt, kClwb, kAvxCrc}) {
     EXPECT_EQ((features & feature) != 0, CpuHas(feature)) << feature;
   }
 }

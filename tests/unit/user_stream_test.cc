@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "src/pmem/persist.h"
+#include "src/sys/cpu.h"
 #include "src/sys/crc32c.h"
 #include "src/sys/user_copy.h"
 #include "tests/unit/support.h"
@@ -26,14 +27,23 @@ void EndCopy(int, siginfo_t* fault, void* context) {
   interrupted.uc_mcontext.gregs[REG_RIP] = static_cast<greg_t>(landing);
 }
 
-// The fused copy where the processor has it, and what stands for it elsewhere: one of them is
-// pmem::Copy.
-class UserStreamTest : public testing::TestWithParam<bool> {
+constexpr CpuFeature kFeatures[] = {kCrc32, kAvx, kAvx512Crc, kClflushopt, kClwb, kAvxCrc};
+
+// The fused copies, of which the processor says which there are; what stands for them elsewhere,
+// where this is none. One of them is pmem::Copy.
+constexpr CpuFeature kByParts = {};
+
+class UserStreamTest : public testing::TestWithParam<CpuFeature> {
  protected:
   void SetUp() override {
-    if (GetParam()) {
+    for (const CpuFeature feature : kFeatures) {
+      if (CpuHas(feature)) has_ |= feature;
+    }
+    if (GetParam() != kByParts) {
       InitializeUserCopy();
-      if (!CanStreamUser()) GTEST_SKIP() << "this processor has no AVX-512 with VPCLMULQDQ";
+      if (!CpuHas(GetParam())) GTEST_SKIP() << "this processor has not the instructions";
+      KnowCpu((has_ & ~uint32_t{kAvxCrc | kAvx512Crc}) | GetParam());
+      ASSERT_TRUE(CanStreamUser());
     }
     pmem::Initialize();
     struct sigaction action = {};
@@ -45,6 +55,7 @@ class UserStreamTest : public testing::TestWithParam<bool> {
     for (size_t i = 0; i < 3 * kPage; ++i) source_[i] = static_cast<uint8_t>(i * 7 + i / 251 + 1);
   }
   void TearDown() override {
+    KnowCpu(has_);
     if (source_ == nullptr) return;
     ::munmap(source_, 3 * kPage);
     sigaction(SIGSEGV, &old_, nullptr);
@@ -52,8 +63,8 @@ class UserStreamTest : public testing::TestWithParam<bool> {
 
   bool Copy(const uint8_t* from, size_t n, uint8_t* copy, uint32_t* crc) {
     std::memset(lines_, kUntouched, sizeof(lines_));
-    return GetParam() ? StreamUser(lines_, from, n, copy, crc)
-                      : pmem::CopyByParts(lines_, from, n, copy, crc);
+    return GetParam() != kByParts ? StreamUser(lines_, from, n, copy, crc)
+                                  : pmem::CopyByParts(lines_, from, n, copy, crc);
   }
   // What Copy has left of `n` bytes `from` there.
   void ExpectLines(const uint8_t* from, size_t n) {
@@ -63,6 +74,7 @@ class UserStreamTest : public testing::TestWithParam<bool> {
     for (size_t i = end; i < sizeof(lines_); ++i) ASSERT_EQ(lines_[i], kUntouched) << n;
   }
 
+  uint32_t has_ = 0;
   uint8_t* source_ = nullptr;
   alignas(64) uint8_t lines_[kPage + 128];
   struct sigaction old_ = {};
@@ -123,9 +135,11 @@ TEST_P(UserStreamTest, AFaultAtAnyByteEndsIt) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(, UserStreamTest, testing::Values(false, true), [](const auto& test) {
-  return std::string(test.param ? "Fused" : "ByParts");
-});
+INSTANTIATE_TEST_SUITE_P(, UserStreamTest, testing::Values(kByParts, kAvxCrc, kAvx512Crc),
+                         [](const auto& test) {
+                           if (test.param == kByParts) return "ByParts";
+                           return test.param == kAvxCrc ? "Avx" : "Avx512";
+                         });
 
 }  // namespace
 }  // namespace nvcache::sys
