@@ -16,7 +16,7 @@ enum CpuFeature : uint32_t {
   kAvx512Crc = 4,   // AVX-512 F, DQ, BW and VL, VPCLMULQDQ, BMI2, SSE4.2
   kClflushopt = 8,  // only on processors that have AVX; likewise kClwb
   kClwb = 16,
-  kAvxCrc = 32,  // AVX, PCLMULQDQ, SSE4.2; and BMI2: processors before it take 8 cycles to multiply
+  kAvxCrc = 32,  // AVX, PCLMULQDQ, SSE4.2; and BMI2, for processors before it multiply slowly
 };
 
 bool CpuHas(CpuFeature feature);

@@ -3,9 +3,8 @@
 // The copy that a write is made of: the program's bytes are read once, go around the cache to the
 // log and, by ordinary stores, to a second place, and their CRC-32C is computed on the way. For
 // processors with AVX, PCLMULQDQ and BMI2 (since 2013), and faster where there are AVX-512 and
-// VPCLMULQDQ. A fault in the program's memory is dealt with as in
-// user_copy.h. The bytes read here may be ours as well, but never lie on a stack: so a byte that
-// faults is the program's.
+// VPCLMULQDQ. A fault in the program's memory is dealt with as in user_copy.h. The bytes read here
+// may be ours as well, but never lie on a stack: so a byte that faults is the program's.
 #ifndef NVCACHE_SYS_USER_STREAM_H_
 #define NVCACHE_SYS_USER_STREAM_H_
 
