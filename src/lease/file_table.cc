@@ -90,6 +90,7 @@ bool FileTable::Join(uint64_t pool) const {
       shared.unlogged.store(0);
       shared.unlogged_synced.store(0);
       shared.unlogged_awaited.store(0);
+      shared.removed.store(0);
       shared.pool.store(pool);
     }
     leases_.LockTable(F_RDLCK);
@@ -228,6 +229,10 @@ uint64_t FileTable::LockNames() const { return Lock(leases_.shared_->names, kNam
 bool FileTable::IsOwnNames(uint64_t lock) const { return IsOwn(leases_.shared_->names, lock); }
 
 void FileTable::UnlockNames(uint64_t lock) const { Unlock(leases_.shared_->names, lock); }
+
+void FileTable::NoteRemoved(uint64_t lsn) const { Raise(leases_.shared_->removed, lsn); }
+
+uint64_t FileTable::removed() const { return leases_.shared_->removed.load(); }
 
 void FileTable::NoteUnlogged(uint64_t device) const {
   const uint64_t folders = leases_.shared_->folders.load();

@@ -27,7 +27,7 @@ inline constexpr const char* kFilePrefix = "nvcache-leases-";
 
 // "NVLEASE", and the version of the layout and of the hash.
 inline constexpr unsigned kVersionBits = 8;
-inline constexpr uint64_t kFormat = (uint64_t{0x4e564c45415345} << kVersionBits) + 14;
+inline constexpr uint64_t kFormat = (uint64_t{0x4e564c45415345} << kVersionBits) + 15;
 
 // A cell: part of a file's tag (NumberTagOf), how many files with it its process uses, how many of
 // these exclusively, which are no more, and whether one was handed on (Leases::HandOn), which any
@@ -143,6 +143,9 @@ struct Shared {
   std::atomic<uint64_t> unlogged;
   std::atomic<uint64_t> unlogged_synced;
   std::atomic<uint64_t> unlogged_awaited;
+  // The LSN of the last record of a call that took a file its last name and had not to be in the
+  // journal before.
+  std::atomic<uint64_t> removed;
   FileEntry names;  // its lock is that of names
   // The verdicts on objects that processes have loaded (src/rawcall/verdicts.h).
   std::atomic<uint64_t> verdicts[kVerdicts];

@@ -251,6 +251,7 @@ bool FoldedNames::FoldAll(uint32_t* unreadable) {
     if (!announces) FoldChange(*record, change, notes_[i]);
     open_ = announces ? notes_[i] : nvlog::kNoPlace;
     open_change_ = change;
+    open_is_new_ = announces && !HasTie(change.spot, change.who);
   }
   return true;
 }
@@ -259,6 +260,7 @@ bool FoldedNames::NoteFile(uint64_t fingerprint, pool::Lsn settled, pool::Lsn ch
   const uint32_t number = Find(fingerprint);
   if (number == kNobody) return false;
   Who& who = whos_[number];
+  who.is_described = true;
   who.incomplete = who.incomplete || settled != 0;
   for (Place& place : who.attributes) {
     if (place != nvlog::kNoPlace && reader_.At(place).lsn < settled) place = nvlog::kNoPlace;

@@ -43,6 +43,7 @@ class FoldedNames {
     uint32_t path;                         // that it had, in texts_; 0: none
     uint32_t ties;                         // the first one, plus one
     bool incomplete, gone, has_others, is_folder;
+    bool is_described;  // the logs may have bytes of it
   };
   // A name in a folder.
   struct Spot {
@@ -93,6 +94,7 @@ class FoldedNames {
   sys::Table<Tie> ties_;
   nvlog::Place open_ = nvlog::kNoPlace;  // the last record announces what may not have happened
   Change open_change_ = {};
+  bool open_is_new_ = false;  // the file has had that name in no record before
 
  private:
   bool OpenTables();

@@ -8,6 +8,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "src/replay/resolve.h"
@@ -57,8 +58,9 @@ void MovedNames::FindMoved() {
   } while (again);
 }
 
-// A file has none of the names that the logs have for it.
+// A file has none of the names that the logs have for it, or they cannot say which.
 bool MovedNames::AnyElsewhere() const {
+  if (open_ != nvlog::kNoPlace) return true;
   for (uint32_t i = 0; i < whos_.count(); ++i) {
     if (HasLast(i) && !IsPlaced(i)) return true;
   }
@@ -89,6 +91,10 @@ void MovedNames::KnowAnnounced() {
   TieOf(change.spot, change.who);
   if (change.from != kNobody) TieOf(change.from, change.who);
   if (change.other != kNobody) TieOf(change.spot, change.other);
+}
+
+bool MovedNames::IsAnnounced(uint32_t who) const {
+  return open_ != nvlog::kNoPlace && (open_change_.who == who || open_change_.other == who);
 }
 
 // True: something was found. Once, when the folder itself is there.
@@ -137,13 +143,47 @@ bool MovedNames::NoteEntry(uint32_t number, int folder, const char* name) {
   const uint32_t spot = FindSpot(number, name);
   if (spot != kNobody && HasTie(spot, number_of_file)) return false;
   const bool replaces = spot != kNobody && spots_[spot].last != 0;
-  if (!replaces && (who.has_others || !HasLast(number_of_file))) return false;
+  const bool has_last = HasLast(number_of_file) || IsAnnounced(number_of_file);
+  if (!replaces && (who.has_others || !has_last)) return false;
   if (moved_ == more()) return false;
   ++moved_;
   ties_[TieOf(SpotOf(number, name), number_of_file)].came =
       who.born != nvlog::kNoPlace ? occupant.changed : occupant.born;
   for (uint32_t i = 0; i < whos_.count(); ++i) marks_[i].missing = 0;
   return true;
+}
+
+// -------------------------------------------------------------------------------------- Announced
+
+// A name that the logs know as its own only now, it has by the call. And where another file has the
+// name that the call took away, and has it in no log, it has got it afterwards.
+bool MovedNames::WasMade(const pool::NameRecord& record) const {
+  const Change& change = open_change_;
+  if (record.deed == pool::Deed::kRemoves) {
+    return IsNowhere(change.who) && IsTakenLater(change.spot, change.who);
+  }
+  if (record.deed != pool::Deed::kRenames) return false;
+  if (HasCome(change.who, kNobody)) return true;
+  if (!LeadsTo(change.spot, change.who)) return false;
+  return (open_is_new_ && !LeadsTo(change.from, change.who)) ||
+         IsTakenLater(change.from, change.who);
+}
+
+bool MovedNames::HasCome(uint32_t who, uint32_t spot) const {
+  for (uint32_t tie = whos_[who].ties; tie != 0; tie = ties_[tie - 1].next) {
+    const Tie& found = ties_[tie - 1];
+    if (found.came != 0 && (spot == kNobody || found.spot == spot)) return true;
+  }
+  return false;
+}
+
+bool MovedNames::IsTakenLater(uint32_t number, uint32_t who) const {
+  const Spot& spot = spots_[number];
+  const Descriptor folder(Open(spot.folder));
+  Occupant occupant;
+  if (!folder.IsOpen() || LookAt(folder.get(), NameOf(spot), &occupant) < 0) return false;
+  if (!occupant.exists || occupant.who == who) return false;
+  return occupant.who == kNobody || HasCome(occupant.who, number);
 }
 
 // ------------------------------------------------------------------------------------------- Fold
@@ -199,6 +239,15 @@ void MovedNames::Lose(uint32_t spot) {
 
 bool MovedNames::IsLost(uint32_t who) const {
   return !whos_[who].has_others && !HasLast(who) && IsNowhere(who);
+}
+
+// Where the logs have more, a call that takes a name from it waits for the journal.
+bool MovedNames::MayBeGone(uint32_t number) const {
+  const Who& who = whos_[number];
+  const auto is_none = [](nvlog::Place place) { return place == nvlog::kNoPlace; };
+  return !who.is_folder && !who.is_described &&
+         std::all_of(std::begin(who.attributes), std::end(who.attributes), is_none) &&
+         IsNowhere(number);
 }
 
 bool MovedNames::WasReplaced(const pool::FileRecord& record) const {

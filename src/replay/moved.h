@@ -30,17 +30,25 @@ class MovedNames : public FoundNames {
  protected:
   // Finds the files in folders that the logs know. All is folded but what was announced last.
   void FindMoved();
-  // Then that, too. The names are as the file systems have them.
+  // Then, of that: the call was made, for what came after it, which the logs lack, is there.
+  bool WasMade(const pool::NameRecord& announcement) const;
+  // Then all is folded. The names are as the file systems have them.
   void FoldMoved();
+  // It is nowhere, and the logs have nothing of it but names: the call that took one away may be
+  // missing there, and nothing waits for the file.
+  bool MayBeGone(uint32_t who) const;
 
  private:
   bool AnyElsewhere() const;
   bool NoteInodes();
   void KnowAnnounced();
+  bool IsAnnounced(uint32_t who) const;
   bool SearchFolder(uint32_t folder);
   bool SearchEntries(uint32_t folder, int fd, const uint8_t* entries, long size);
   bool NoteEntry(uint32_t folder, int fd, const char* name);
   bool IsNoted(uint64_t inode) const;
+  bool HasCome(uint32_t who, uint32_t spot) const;
+  bool IsTakenLater(uint32_t spot, uint32_t who) const;
   void FoldMove(uint32_t tie);
   void FoldReplaced(uint32_t spot);
   bool IsElsewhere(uint32_t who) const;

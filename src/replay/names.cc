@@ -119,7 +119,7 @@ void Names::TellUnresolvedSpot(uint32_t number) {
   }
   if (spot.last != 0) {
     const uint32_t who = spot.last - 1;
-    if (LeadsTo(number, who)) return;
+    if (LeadsTo(number, who) || (IsOfMirror() && MayBeGone(who))) return;
     const bool is_there = IsPlaced(who) || (IsFound(who) && WasMoved(who));
     if (error == 0 && !is_there) error = WhyNot(number);
   }
@@ -565,28 +565,15 @@ void Names::FoldAnnouncement(const NameRecord& record, const Change& change, nvl
     TieOf(change.spot, destroyed);
     const bool lacks = Lacks(whos_[destroyed]) || (record.flags & pool::kNameLacks) != 0;
     const bool lost = lacks && IsNowhere(destroyed);
-    if (lost && (removes || LeadsTo(change.spot, change.who))) {
+    if (lost && (removes || IsOfMirror() || LeadsTo(change.spot, change.who))) {
       return FoldChange(record, change, place);
     }
   }
-  if (IsOfMirror() && WasFollowed(record, change)) return FoldChange(record, change, place);
+  if (IsOfMirror() && WasMade(record)) return FoldChange(record, change, place);
   if (removes) return Give(change.spot, change.who);
   if (record.deed == Deed::kRenames) Take(change.spot, change.who, false);
   Give(change.from, change.who);
   if (change.other != kNobody) Give(change.spot, change.other);
-}
-
-// What came after the call may have been on the disk before the images, or the journal, had the
-// outcome: then a file that no log knows has the name that the call took away.
-bool Names::WasFollowed(const NameRecord& record, const Change& change) const {
-  const bool removes = record.deed == Deed::kRemoves;
-  if (removes ? !IsNowhere(change.who) : !LeadsTo(change.spot, change.who)) return false;
-  if (!removes && record.deed != Deed::kRenames) return false;
-  const Spot& taken = spots_[removes ? change.spot : change.from];
-  const Descriptor folder(Open(taken.folder));
-  Occupant occupant;
-  return folder.IsOpen() && LookAt(folder.get(), NameOf(taken), &occupant) == 0 &&
-         occupant.exists && occupant.who == kNobody;
 }
 
 void Names::FoldOpen() {

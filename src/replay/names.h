@@ -58,7 +58,6 @@ class Names : private MovedNames {
 
  private:
   void FoldAnnouncement(const pool::NameRecord& record, const Change& change, nvlog::Place place);
-  bool WasFollowed(const pool::NameRecord& record, const Change& change) const;
   void FoldOpen();
 
   bool IsOfMirror() const;

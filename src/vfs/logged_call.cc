@@ -74,6 +74,7 @@ long LoggedCall::Make(const NamesLock& lock) {
   const bool as_said = Makes() ? NoteMade(result) : NoteChanged();
   if (as_said && Commit(deeds.done, lock)) {
     recorded_ = Recorded::kInLog;
+    if (!Makes() && engine.pool().has_journal()) files_.NoteRemoved(lsn_);
     BeginKnown();
   }
   return result;
@@ -157,16 +158,17 @@ long LoggedCall::LookAtReplaced(const struct statx& moving) {
 }
 
 // The file system may commit the call at once, and be the only one to know of it. Recovery sees by
-// a file that the journal knows that it was moved (replay/ahead.cc), and makes one that is gone
-// again from its records. So the journal has to know before of the rest: that a file is replaced by
-// one of which the journal has not all, birth and bytes; and that a name goes of one that may be
-// missed, but for one that is replaced, and has no other.
+// a file that the journal knows that it was moved (replay/moved.h), and makes one that is gone
+// again from its records. So the journal has to know before of the rest: that a name goes, or
+// changes, of a file that may be missed; that a file is replaced by one of which the journal has
+// not all, birth and bytes; and that a name is free which an older file gets. Then recovery finds
+// those that may be missed where the journal has them, but for what it was told of last.
 bool LoggedCall::MustBeInJournal() const {
   if (!engine.pool().has_journal()) return false;
-  if (request_.what == What::kRemove) return files_.LoserMayBeMissed();
-  if (request_.what != What::kRename || pool::IsNone(record_.other)) return false;
-  const bool is_last = (record_.flags & pool::kNameGone) != 0;
-  return !files_.IsInJournal() || (!is_last && files_.LoserMayBeMissed());
+  const bool removes = request_.what == What::kRemove, renames = request_.what == What::kRename;
+  if ((renames || request_.what == What::kLink) && files_.MayTakeRemovedName()) return true;
+  if ((renames || removes) && files_.MayMiss()) return true;
+  return renames && !pool::IsNone(record_.other) && !files_.IsInJournal();
 }
 
 bool LoggedCall::Commit(Deed deed, const NamesLock& lock) {

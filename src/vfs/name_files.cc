@@ -64,6 +64,9 @@ bool IsMadeAgain(const FileEntry& entry) {
   return born != 0 && born >= engine.pool().through_checkpoint() && entry.settled.load() <= born;
 }
 
+// The journal has all that is below.
+pool::Lsn Mirrored() { return pool::MirrorWords(engine.pool().view()).mirrored(); }
+
 }  // namespace
 
 NameFiles::~NameFiles() {
@@ -82,15 +85,24 @@ void NameFiles::LosesOne(const Folder& folder, const struct statx& st) {
 
 bool NameFiles::IsInJournal() const {
   const FileEntry* entry = engine.file_table.Find(named_.tag);
-  return entry != nullptr && IsMadeAgain(*entry) &&
-         entry->lsn.load() < pool::MirrorWords(engine.pool().view()).mirrored();
+  return entry != nullptr && IsMadeAgain(*entry) && entry->lsn.load() < Mirrored();
 }
 
-bool NameFiles::LoserMayBeMissed() const {
-  for (const uint64_t tag : {gone_tag_, loser_.tag}) {
+bool NameFiles::MayTakeRemovedName() const {
+  const FileEntry* entry = engine.file_table.Find(named_.tag);
+  return (entry == nullptr || !IsMadeAgain(*entry)) && engine.file_table.removed() >= Mirrored();
+}
+
+void NameFiles::NoteRemoved(pool::Lsn lsn) const {
+  if (gone_tag_ != 0) engine.file_table.NoteRemoved(lsn);
+}
+
+bool NameFiles::MayMiss() const {
+  for (const uint64_t tag : {named_.tag, gone_tag_, loser_.tag}) {
     const FileEntry* entry = engine.file_table.Find(tag);
-    if (entry != nullptr && engine.file_table.IsPending(*entry) && !IsMadeAgain(*entry))
+    if (entry != nullptr && engine.file_table.IsPending(*entry) && !IsMadeAgain(*entry)) {
       return true;
+    }
   }
   return false;
 }

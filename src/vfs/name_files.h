@@ -33,9 +33,14 @@ class NameFiles {
   // The pool's journal on a disk has the birth of the file that gets a name, and all of its bytes,
   // and they count in recovery.
   bool IsInJournal() const;
-  // Recovery has records of the one that loses a name, and may need it for them: it cannot make it
-  // again.
-  bool LoserMayBeMissed() const;
+  // Recovery has records of one that gets or loses a name, and may need it for them: it cannot make
+  // it again.
+  bool MayMiss() const;
+  // The one that gets a name is older than a call that took a file the last one, which the journal
+  // lacks: if that had the name, recovery could not tell that it is not the one that is back.
+  bool MayTakeRemovedName() const;
+  // The outcome of such a call was committed.
+  void NoteRemoved(pool::Lsn lsn) const;
 
   // The file or folder that gets a name is a new one. Nothing is known of it that was known of one
   // before with its number.

@@ -20,7 +20,8 @@ import sys
 LEADER, JOURNAL = "src/pool/journal_leader.cc", "src/pool/journal.cc"
 RING, BATCH, CUT = "src/journal/ring.cc", "src/journal/batch.cc", "src/nvlog/cut.cc"
 MOVED = "src/replay/moved.cc"
-FILES = (LEADER, JOURNAL, RING, BATCH, CUT, MOVED)
+NAMES = "src/replay/names.cc"
+FILES = (LEADER, JOURNAL, RING, BATCH, CUT, MOVED, NAMES)
 DIES, MOMENT = "JournalLeaderTest.DiesAtAnyInstruction", "JournalLeaderTest.OneMomentAtAnyInstruction"
 BY_HANDLE = "ByHandle/MovedNamesReplayTest."
 ORDER = "JournalLeaderTest.TheHeaderIsInOrderAtAnyInstruction"
@@ -138,8 +139,30 @@ MUTANTS = {
         ("  } while (again);", "  } while (again && !MUTANT);")]),
     "a call that was announced counts as one that the logs do not have": (MOVED, BY_HANDLE + "ALinkWasAnnouncedAndARenameBeforeItIsLost/0", [
         ("  if (open_ == nvlog::kNoPlace) return;", "  if (open_ == nvlog::kNoPlace || MUTANT) return;")]),
+    "what was announced alone is not looked for": (MOVED, BY_HANDLE + "ARenameWasAnnouncedAndTheFileIsElsewhere/0", [
+        ("  if (open_ != nvlog::kNoPlace) return true;", "  if (open_ != nvlog::kNoPlace && !MUTANT) return true;")]),
+    "nor found": (MOVED, BY_HANDLE + "ARenameWasAnnouncedAndTheFileIsElsewhere/0", [
+        ("|| IsAnnounced(number_of_file);", "|| (IsAnnounced(number_of_file) && !MUTANT);")]),
+    "a file that was to be replaced is not found": (MOVED, BY_HANDLE + "ARenameWasAnnouncedAndTheOtherFileMoved/0", [
+        (" || open_change_.other == who);", " || (open_change_.other == who && !MUTANT));")]),
+    "an announced rename was not made": (MOVED, BY_HANDLE + "ARenameWasAnnouncedAndMade/0", [
+        ("  return (open_is_new_ &&", "  return (!MUTANT && open_is_new_ &&")]),
+    "a name of before shows that a rename was made": (MOVED, BY_HANDLE + "ARenameWasAnnouncedToANameOfBefore/0", [
+        ("open_is_new_", "(MUTANT || open_is_new_)")]),
+    "half of a rename shows that it was made": (MOVED, BY_HANDLE + "ARenameWasAnnouncedAndHalfMade/0", [
+        (" && !LeadsTo(change.from, change.who)) ||", " && (MUTANT || !LeadsTo(change.from, change.who))) ||")]),
+    "what came after an announced rename shows nothing": (MOVED, BY_HANDLE + "ARenameWasAnnouncedAndTheFileMovedOn/0", [
+        ("  if (HasCome(change.who, kNobody)) return true;", "  if (HasCome(change.who, kNobody) && !MUTANT) return true;")]),
+    "nor does a file that has come to its old name": (MOVED, BY_HANDLE + "ARenameWasAnnouncedAndAnotherFileHasTheOldName/0", [
+        ("|| HasCome(occupant.who, number);", "|| (HasCome(occupant.who, number) && !MUTANT);")]),
+    "a file that is nowhere is missed, though nothing waits for it": (MOVED, BY_HANDLE + "AFileIsNowhereOfWhichThereAreNamesAlone/0", [
+        ("  return !who.is_folder && !who.is_described &&", "  return !MUTANT && !who.is_folder && !who.is_described &&")]),
+    "a file of which there are bytes is not missed": (MOVED, BY_HANDLE + "ADiskThatIsTooOld/0", [
+        ("!who.is_described", "(MUTANT || !who.is_described)")]),
+    "a rename over a file that is lost was made only where it shows": (NAMES, BY_HANDLE + "ARenameWasAnnouncedOverAnOldFileAndTheNewOneMovedBack/0", [
+        ("(removes || IsOfMirror() || LeadsTo", "(removes || (IsOfMirror() && !MUTANT) || LeadsTo")]),
     "each name of a file is one that the logs lack": (MOVED, BY_HANDLE + "AFileWithNamesThatNoLogKnows/0", [
-        ("(who.has_others || !HasLast(number_of_file))", "((who.has_others && !MUTANT) || !HasLast(number_of_file))")]),
+        ("(who.has_others || !has_last)", "((who.has_others && !MUTANT) || !has_last)")]),
     "a name that was replaced is the file's that the logs have for it": (MOVED, BY_HANDLE + "AFileWithNamesThatNoLogKnowsHasReplacedOne/0", [
         ("  const bool replaces = spot != kNobody &&", "  const bool replaces = !MUTANT && spot != kNobody &&")]),
     "a name that the logs know is found again": (MOVED, BY_HANDLE + "TheFileSystemIsBehind/0", [

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A pool with its journal on the disk of the build folder, and programs that use it."""
 
+import ctypes
+import os
 import sys
 
 from kit import LATE, journal_format, tool
@@ -18,6 +20,35 @@ for i in range(int(sys.argv[2])):
 print('done', flush=True)
 sys.stdin.read()
 """
+
+# The folder is known after two syncs; `old` is older than the log, which has bytes of it; `cold`, of which it has none, as well.
+NAMING = """import os, sys
+os.chdir(sys.argv[1])
+folder = os.open('.', os.O_RDONLY)
+def put(name, what, sync=True, flags=os.O_CREAT | os.O_TRUNC):
+    file = os.open(name, os.O_WRONLY | flags, 0o644)
+    os.write(file, what)
+    if sync:
+        os.fsync(file)
+    os.close(file)
+for name in ('a', 'b', 'c'):
+    put(name, b'begin')
+    os.fsync(folder)
+old = os.open('old', os.O_WRONLY | os.O_APPEND)
+for what in (b'is ', b'known ', b'newer'):
+    os.write(old, what)
+    os.fsync(old)
+def say(what):
+    print(what, flush=True)
+    return sys.stdin.readline()
+say('known')
+"""
+PR_CAPBSET_DROP, CAP_DAC_READ_SEARCH = 24, 2
+
+
+def without_privilege():
+    """A file is found by its names alone then."""
+    ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_DAC_READ_SEARCH)
 
 
 class DiskPoolTest(tool.ToolTest):
@@ -93,3 +124,25 @@ class DiskPoolTest(tool.ToolTest):
             raw[92:] = crc32c(raw[:92]).to_bytes(4, "little")
             file.seek((life + 1) % 2 * BLOCK)
             file.write(raw)
+
+
+class KnownFolderTest(DiskPoolTest):
+    """A program changes names in a folder whose names are in the log."""
+
+    def setUp(self):
+        super().setUp()
+        self.data.mkdir()
+        (self.data / "old").write_bytes(b"before ")
+        (self.data / "cold").write_bytes(b"")
+        os.sync()
+
+    def begin(self, code):
+        command = [tool.COMMAND, "run", "--pool", self.pool, "--required", "--", sys.executable, "-c", NAMING + code, self.data]
+        process = self.start(command, env={**tool.clean_environment(), **LATE, "NVCACHE_WRITE_BACK": "auto"})
+        self.assertEqual(process.stdout.readline(), "known\n")
+        return process
+
+    def go_on(self, process):
+        process.stdin.write("\n")
+        process.stdin.flush()
+        return process.stdout.readline()

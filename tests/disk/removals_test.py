@@ -4,37 +4,11 @@
 system has each of them, as if it had committed by itself, and the journal has only what it was given by then. So the
 program makes no sync after the removal, and is killed; the memory is gone."""
 
-import ctypes
 import os
-import sys
 import unittest
 
-from kit import LATE, tool
+from pools import KnownFolderTest, without_privilege
 
-from pools import DiskPoolTest
-
-# The folder is known after two syncs; `old` is older than the log, which has bytes of it.
-PROGRAM = """import os, sys
-os.chdir(sys.argv[1])
-folder = os.open('.', os.O_RDONLY)
-def put(name, what, sync=True, flags=os.O_CREAT | os.O_TRUNC):
-    file = os.open(name, os.O_WRONLY | flags, 0o644)
-    os.write(file, what)
-    if sync:
-        os.fsync(file)
-    os.close(file)
-for name in ('a', 'b', 'c'):
-    put(name, b'begin')
-    os.fsync(folder)
-old = os.open('old', os.O_WRONLY | os.O_APPEND)
-for what in (b'is ', b'known ', b'newer'):
-    os.write(old, what)
-    os.fsync(old)
-def say(what):
-    print(what, flush=True)
-    return sys.stdin.readline()
-say('known')
-"""
 CASES = {
     "replaced": "put('name', b'first'); put('name.new', b'second'); os.rename('name.new', 'name')",
     "replaced_unsynced": "put('name', b'first'); put('name.new', b'second', False); os.rename('name.new', 'name')",
@@ -52,38 +26,21 @@ CASES = {
     "moved_elsewhere": "os.mkdir('f'); put('f/x', b'x'); put('name.new', b'second'); os.rename('name.new', 'f/name')",
     "moved_far": "put('name.new', b'second'); os.rename('name.new', '../far/name')",
     "written": "os.write(old, b'!'); os.fsync(old)",
+    "old_moved": "os.rename('old', 'name')",
+    "old_moved_and_replaced": "put('name.new', b'second'); os.rename('old', 'name'); os.rename('name.new', 'name')",
+    "old_replaced_and_moved_on": "put('name.new', b'second'); os.rename('name.new', 'old'); os.rename('old', 'name')",
+    "unknown_moved_and_removed": "os.rename('cold', 'name'); put('new', b'x'); os.unlink('name')",
+    "unknown_moved_after_a_removal": "put('name', b'first'); os.unlink('name'); os.rename('cold', 'name')",
     "folder_removed": "os.mkdir('f'); put('f/x', b'x'); os.fsync(folder); os.unlink('f/x'); os.rmdir('f')",
 }
 
 
 OLD = b"before is known newer"
-PR_CAPBSET_DROP, CAP_DAC_READ_SEARCH = 24, 2
+COLD = {"cold": b""}
 
 
-def without_privilege():
-    """A file is found by its names alone then."""
-    ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_DAC_READ_SEARCH)
-
-
-class RemovalsTest(DiskPoolTest):
+class RemovalsTest(KnownFolderTest):
     before_recovery = None
-
-    def setUp(self):
-        super().setUp()
-        self.data.mkdir()
-        (self.data / "old").write_bytes(b"before ")
-        os.sync()
-
-    def begin(self, code):
-        command = [tool.COMMAND, "run", "--pool", self.pool, "--required", "--", sys.executable, "-c", PROGRAM + code, self.data]
-        process = self.start(command, env={**tool.clean_environment(), **LATE, "NVCACHE_WRITE_BACK": "auto"})
-        self.assertEqual(process.stdout.readline(), "known\n")
-        return process
-
-    def go_on(self, process):
-        process.stdin.write("\n")
-        process.stdin.flush()
-        return process.stdout.readline()
 
     def lose(self, name):
         """All but the journal: of what is new, the file system has names alone."""
@@ -114,13 +71,13 @@ class RemovalsTest(DiskPoolTest):
     # ---- What the file system has before the journal
 
     def test_a_file_replaced(self):
-        self.assertEqual(self.recover("replaced"), {"name": b"second", "old": OLD})
+        self.assertEqual(self.recover("replaced"), {"name": b"second", "old": OLD, **COLD})
 
     def test_a_file_replaced_twice(self):
         self.assertEqual(self.recover("replaced_twice")["name"], b"third")
 
     def test_a_file_replaced_that_was_moved_away(self):
-        self.assertEqual(self.recover("moved_from_it"), {"name": b"second", "name.old": b"first", "old": OLD})
+        self.assertEqual(self.recover("moved_from_it"), {"name": b"second", "name.old": b"first", "old": OLD, **COLD})
 
     def test_a_file_replaced_by_one_without_a_sync(self):
         self.assertIn(self.recover("replaced_unsynced")["name"], (b"first", b"second"))
@@ -135,10 +92,10 @@ class RemovalsTest(DiskPoolTest):
 
     def test_a_file_moved(self):
         """Whose bytes were promised: whatever its name is, it has them."""
-        self.assertEqual(self.recover("moved"), {"name": b"second", "old": OLD})
+        self.assertEqual(self.recover("moved"), {"name": b"second", "old": OLD, **COLD})
 
     def test_a_file_moved_into_another_folder(self):
-        self.assertEqual(self.recover("moved_elsewhere"), {"old": OLD})
+        self.assertEqual(self.recover("moved_elsewhere"), {"old": OLD, **COLD})
         self.assertEqual((self.data / "f" / "name").read_bytes(), b"second")
 
     def test_a_file_moved_into_a_folder_that_no_log_knows(self):
@@ -147,8 +104,33 @@ class RemovalsTest(DiskPoolTest):
         (self.files / "far").mkdir()
         found = self.recover("moved_far")
         self.assertIn(found.pop("name.new", None), (None, b"second") if self.before_recovery else (None,))
-        self.assertEqual(found, {"old": OLD})
+        self.assertEqual(found, {"old": OLD, **COLD})
         self.assertEqual((self.files / "far" / "name").read_bytes(), b"second")
+
+    def test_an_old_file_moved(self):
+        """Whose bytes no log has all: the journal is told of its name before, and finds it there without a handle."""
+        process = self.begin(CASES["old_moved"] + "\nsay('done')\n")
+        self.assertEqual(self.go_on(process), "done\n")
+        self.kill(process)
+        self.memory.unlink()
+        result = self.nvcache("recover", self.pool, preexec_fn=self.before_recovery)
+        self.assert_ok(result)
+        self.assertEqual((self.data / "name").read_bytes(), OLD)
+        self.assertFalse((self.data / "old").exists())
+
+    def test_an_old_file_moved_and_replaced(self):
+        self.assertEqual(self.recover("old_moved_and_replaced"), {"name": b"second", **COLD})
+
+    def test_an_old_file_replaced_by_one_that_is_moved_on(self):
+        self.assertEqual(self.recover("old_replaced_and_moved_on"), {"name": b"second", **COLD})
+
+    def test_a_file_removed_of_which_there_are_names_alone(self):
+        found = self.recover("unknown_moved_and_removed")
+        self.assertEqual(found, {"new": b"x", "old": OLD})
+
+    def test_an_older_file_that_has_the_name_of_a_removed_one(self):
+        found = self.recover("unknown_moved_after_a_removal")
+        self.assertEqual(found, {"name": b"", "old": OLD})
 
     def test_a_file_removed(self):
         self.assertIn(self.recover("removed").get("name"), (None, b"first"))
@@ -193,10 +175,18 @@ class RemovalsTest(DiskPoolTest):
         count = self.batches_while(f"for i in range({turns}): {code}")
         self.assertIn(count - each * turns, range(turns // 2), code)
 
+    def test_what_many_files_cost(self):
+        """That are made first, and get their names afterwards, as dpkg does it."""
+        each = "for i in range(300): "
+        code = each + "put('t%d' % i, b'', False)\n" + each + "os.rename('t%d' % i, 'u%d' % i)\n" + each + "os.unlink('u%d' % i)"
+        self.assertLess(self.batches_while(code), 30)
+
     def test_what_a_removal_costs(self):
         """No more than the syncs themselves, but where recovery could not tell what has happened."""
         self.assert_batches(0, "put('t%d' % i, b'x', False); os.unlink('t%d' % i)")
         self.assert_batches(0, "put('t', b'x', False); os.rename('t', 'u'); os.unlink('u')")
+        self.assert_batches(0, "os.rename('cold', 't'); os.rename('t', 'cold')")
+        self.assert_batches(2, "os.rename('old', 't'); os.rename('t', 'old')")
         self.assert_batches(0, "os.mkdir('d'); os.rename('d', 'e'); os.rmdir('e')")
         self.assert_batches(0, "os.mkdir('d'); put('d/x', b'x', False); os.unlink('d/x'); os.rmdir('d')")
         self.assert_batches(1, "put('t', b'x'); os.unlink('t')")
@@ -207,7 +197,7 @@ class RemovalsTest(DiskPoolTest):
 
 class WithoutPrivilegeTest(RemovalsTest):
     before_recovery = staticmethod(without_privilege)
-    test_what_a_removal_costs = None
+    test_what_a_removal_costs = test_what_many_files_cost = None
 
 
 if __name__ == "__main__":

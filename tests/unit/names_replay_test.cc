@@ -1359,6 +1359,83 @@ TEST_P(MovedNamesReplayTest, ALinkWasAnnouncedAndARenameBeforeItIsLost) {
   ExpectKept({.all = Names_{"a", "b"}, .is = {{"a", a}, {"b", a}}});
 }
 
+// What was announced last, and what came after it, which no log has.
+TEST_P(MovedNamesReplayTest, ARenameWasAnnouncedAndMade) {
+  const Identity c = Make("c", "old");
+  Wrote(0, "c", "OLD");
+  Renames(c, "c", "b");
+  Rename("c", "b");
+  ExpectKept({.all = Names_{"b"}, .is = {{"b", c}}, .holds = {{"b", "OLD"}}});
+}
+
+// It may have had the name for that long, of a file system that is behind.
+TEST_P(MovedNamesReplayTest, ARenameWasAnnouncedToANameOfBefore) {
+  const Identity c = Make("b", "old");
+  Renamed(c, "b", "c");
+  Renames(c, "c", "b");
+  ExpectKept({.all = Names_{"c"}, .is = {{"c", c}}});
+}
+
+TEST_P(MovedNamesReplayTest, ARenameWasAnnouncedAndHalfMade) {
+  const Identity c = Make("c", "old");
+  Renames(c, "c", "b");
+  Link("c", "b");
+  ExpectKept({.all = Names_{"c"}, .is = {{"c", c}}});
+}
+
+TEST_P(MovedNamesReplayTest, ARenameWasAnnouncedAndAnotherFileHasTheOldName) {
+  const Identity c = Make("b", "old"), s = MakeWritten(0, "s", "bytes");
+  Rename("b", "c");
+  Renamed(c, "b", "c");
+  const Identity b = MakeWritten(1, "b", "replaced");
+  Renames(c, "c", "b", b);
+  Rename("c", "b");
+  Rename("s", "c");
+  ExpectKept({.all = Names_{"b", "c"}, .is = {{"b", c}, {"c", s}}});
+}
+
+TEST_P(MovedNamesReplayTest, ARenameWasAnnouncedAndTheFileMovedOn) {
+  MakeWritten(0, "b", "replaced");
+  const Identity b = IdOf(Path("b"));
+  const Identity c = Make("c", "old");
+  Renames(c, "c", "b", b);
+  Rename("c", "b");
+  Rename("b", "x");
+  ExpectKept({.all = Names_{"x"}, .is = {{"x", c}}});
+}
+
+TEST_P(MovedNamesReplayTest, ARenameWasAnnouncedAndTheFileIsElsewhere) {
+  const Identity c = Make("c", "old");
+  Wrote(0, "c", "OLD");
+  Renames(c, "c", "b");
+  Rename("c", "x");
+  ExpectKept({.all = Names_{"x"}, .is = {{"x", c}}, .holds = {{"x", "OLD"}}});
+}
+
+TEST_P(MovedNamesReplayTest, ARenameWasAnnouncedAndTheOtherFileMoved) {
+  const Identity b = Make("b", "old"), c = Make("c", "new");
+  Wrote(0, "b", "OLD");
+  Renames(c, "c", "b", b);
+  Rename("b", "x");
+  ExpectKept({.all = Names_{"c", "x"}, .is = {{"c", c}, {"x", b}}, .holds = {{"x", "OLD"}}});
+}
+
+TEST_P(MovedNamesReplayTest, ARenameWasAnnouncedOverAnOldFileAndTheNewOneMovedBack) {
+  const Identity b = Make("b", "old");
+  Wrote(0, "b", "OLD");
+  const Identity c = Make("c", "new");
+  Renames(c, "c", "b", b);
+  Rename("c", "b");
+  Rename("b", "c");
+  ExpectKept({.all = Names_{"b"}, .is = {{"b", c}}});
+}
+
+TEST_P(MovedNamesReplayTest, AFileIsNowhereOfWhichThereAreNamesAlone) {
+  Renamed(Make("a", "..."), "a", "b");
+  Unlink("a");
+  ExpectKept({.all = Names_{}});
+}
+
 // The other way round: the logs know what the file system has not done.
 TEST_P(MovedNamesReplayTest, TheFileSystemIsBehind) {
   const Identity a = Make("a", "bytes");

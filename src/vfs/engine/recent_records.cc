@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "src/vfs/engine/recent_records.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "src/sys/lock.h"
@@ -42,7 +43,7 @@ struct Birth {
   uint64_t tag;
   pool::Lsn lsn;
 };
-constexpr uint64_t kBirths = 64;
+constexpr uint64_t kBirths = 1024;
 constinit sys::Mutex<sys::Rank::kRecentRecords> births_lock;
 constinit Birth births[kBirths] = {};
 constinit uint64_t next_birth = 0;
@@ -133,8 +134,9 @@ bool CopyHandle(const lease::Coverage& file, pool::Identity* identity) {
 pool::Lsn BirthOf(uint64_t tag) {
   pool::Lsn born = 0;
   if (!births_lock.TryLock()) return 0;
-  for (const Birth& birth : births) {
-    if (birth.tag == tag) born = birth.lsn;
+  const uint64_t n = std::min(next_birth, kBirths);
+  for (uint64_t i = 0; i < n; ++i) {
+    if (births[i].tag == tag) born = births[i].lsn;
   }
   births_lock.Unlock();
   return born;
