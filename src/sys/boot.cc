@@ -35,7 +35,14 @@ void ReadFromKernel(uint8_t (&id)[16]) {
   if (digits < 2 * sizeof(id)) std::memset(id, 0, sizeof(id));
 }
 
-// What was read; the second is stored last. A process sees one run of the kernel.
+// A process sees one run of the kernel; but that of tests/crash is several machines.
+#ifdef NVCACHE_RECORD
+constexpr bool kKeeps = false;
+#else
+constexpr bool kKeeps = true;
+#endif
+
+// What was read; the second is stored last.
 constinit std::atomic<uint64_t> boot_id_begin{0}, boot_id_end{0};
 
 }  // namespace
@@ -43,7 +50,7 @@ constinit std::atomic<uint64_t> boot_id_begin{0}, boot_id_end{0};
 void ReadBootId(uint8_t (&id)[16]) {
   uint64_t words[2] = {0, boot_id_end.load(std::memory_order_acquire)};
   static_assert(sizeof(words) == sizeof(id));
-  if (words[1] != 0) {
+  if (kKeeps && words[1] != 0) {
     words[0] = boot_id_begin.load(std::memory_order_relaxed);
     std::memcpy(id, words, sizeof(id));
     return;

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <set>
 #include <string>
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "src/pmem/persist.h"
+#include "src/sys/boot.h"
 #include "src/sys/kernel.h"
 #include "tests/crash/capture.h"
 #include "tests/crash/explorer.h"
@@ -217,6 +219,23 @@ TEST(DiskTest, ANewNameIsLostUntilItIsSynced) {
                 .Event_(Event::kSyncEnd)
                 .Files(),
             (Set{"a"}));
+}
+
+// After a kill it is the same, and after a power failure another one.
+TEST(MachineTest, HasTheRunOfTheKernelThatItWasGiven) {
+  Machine machine(kPoolSize);
+  const auto run = [&machine](uint32_t boot) {
+    machine.set_boot(boot);
+    machine.Begin();
+    Listen(&machine);
+    uint8_t id[16];
+    sys::ReadBootId(id);
+    Listen(nullptr);
+    return std::string(std::begin(id), std::end(id));
+  };
+  const std::string first = run(0), second = run(1);
+  EXPECT_NE(first, second);
+  EXPECT_EQ(run(0), first);
 }
 
 TEST(ModelTest, InFlightGroupsAreWholeOrNotAtAll) {
