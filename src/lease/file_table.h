@@ -99,8 +99,8 @@ class FileTable {
   uint64_t LockNames() const;
   bool IsOwnNames(uint64_t lock) const;
   void UnlockNames(uint64_t lock) const;
-  // The last call that took a file its last name, and had not to be in the pool's journal before:
-  // the LSN of its record. Lock of names.
+  // The last call that took a file of the logs its last name, and had not to be in the pool's
+  // journal before: the LSN of its record. Lock of names.
   void NoteRemoved(uint64_t lsn) const;
   uint64_t removed() const;
   // Every file and folder is unknown from now on: a call goes past the log that may change any of

@@ -143,8 +143,8 @@ struct Shared {
   std::atomic<uint64_t> unlogged;
   std::atomic<uint64_t> unlogged_synced;
   std::atomic<uint64_t> unlogged_awaited;
-  // The LSN of the last record of a call that took a file its last name and had not to be in the
-  // journal before.
+  // The LSN of the last record of a call that took a file of the logs its last name, and had not to
+  // be in the journal before.
   std::atomic<uint64_t> removed;
   FileEntry names;  // its lock is that of names
   // The verdicts on objects that processes have loaded (src/rawcall/verdicts.h).

@@ -67,14 +67,16 @@ long LoggedCall::Make(const NamesLock& lock) {
   if (found != 0) return found;
   const Deeds deeds = DeedsOf(request_.what);
   if (!Makes() && !Commit(deeds.announced, lock)) return kBeginAnew;
-  if (MustBeInJournal()) engine.pool().own_journal().Await();
+  const bool waits = MustBeInJournal();
+  if (waits) engine.pool().own_journal().Await();
+  const bool unsaid = engine.pool().has_journal() && !waits && files_.IsLastOfPending();
   const long result = Call();
   if (result < 0) return result;
   recorded_ = Recorded::kNotInLog;
   const bool as_said = Makes() ? NoteMade(result) : NoteChanged();
   if (as_said && Commit(deeds.done, lock)) {
     recorded_ = Recorded::kInLog;
-    if (!Makes() && engine.pool().has_journal()) files_.NoteRemoved(lsn_);
+    if (unsaid) engine.file_table.NoteRemoved(lsn_);
     BeginKnown();
   }
   return result;

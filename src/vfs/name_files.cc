@@ -93,8 +93,9 @@ bool NameFiles::MayTakeRemovedName() const {
   return (entry == nullptr || !IsMadeAgain(*entry)) && engine.file_table.removed() >= Mirrored();
 }
 
-void NameFiles::NoteRemoved(pool::Lsn lsn) const {
-  if (gone_tag_ != 0) engine.file_table.NoteRemoved(lsn);
+bool NameFiles::IsLastOfPending() const {
+  const FileEntry* entry = engine.file_table.Find(gone_tag_);
+  return entry != nullptr && engine.file_table.IsPending(*entry);
 }
 
 bool NameFiles::MayMiss() const {

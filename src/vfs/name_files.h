@@ -36,11 +36,11 @@ class NameFiles {
   // Recovery has records of one that gets or loses a name, and may need it for them: it cannot make
   // it again.
   bool MayMiss() const;
-  // The one that gets a name is older than a call that took a file the last one, which the journal
-  // lacks: if that had the name, recovery could not tell that it is not the one that is back.
+  // One loses its last name of which recovery has records.
+  bool IsLastOfPending() const;
+  // The one that gets a name is older than such a call which the journal lacks: if that took this
+  // name, recovery could not tell that it is not the one that is back.
   bool MayTakeRemovedName() const;
-  // The outcome of such a call was committed.
-  void NoteRemoved(pool::Lsn lsn) const;
 
   // The file or folder that gets a name is a new one. Nothing is known of it that was known of one
   // before with its number.

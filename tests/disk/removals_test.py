@@ -181,6 +181,19 @@ class RemovalsTest(KnownFolderTest):
         code = each + "put('t%d' % i, b'', False)\n" + each + "os.rename('t%d' % i, 'u%d' % i)\n" + each + "os.unlink('u%d' % i)"
         self.assertLess(self.batches_while(code), 30)
 
+    def test_what_an_upgrade_costs(self):
+        """Older files are replaced, and kept by another name until that is done: only the new ones' syncs."""
+        for i in range(100):
+            (self.data / f"cold{i}").write_bytes(b"old")
+        code = """turns = globals().get('turns') or iter(range(100))
+for k in range(50):
+    name = 'cold%d' % next(turns)
+    os.link(name, 'kept')
+    put('new', b'x')
+    os.rename('new', name)
+    os.unlink('kept')"""
+        self.assertIn(self.batches_while(code), range(50, 75))
+
     def test_what_a_removal_costs(self):
         """No more than the syncs themselves, but where recovery could not tell what has happened."""
         self.assert_batches(0, "put('t%d' % i, b'x', False); os.unlink('t%d' % i)")
@@ -197,7 +210,7 @@ class RemovalsTest(KnownFolderTest):
 
 class WithoutPrivilegeTest(RemovalsTest):
     before_recovery = staticmethod(without_privilege)
-    test_what_a_removal_costs = test_what_many_files_cost = None
+    test_what_a_removal_costs = test_what_many_files_cost = test_what_an_upgrade_costs = None
 
 
 if __name__ == "__main__":
